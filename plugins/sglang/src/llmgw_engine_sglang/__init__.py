@@ -1,0 +1,1 @@
+"""llmgw's engine plugin for SGLang."""

@@ -1,0 +1,1 @@
+"""What an operator asks for, as frozen values that are valid once they exist."""
