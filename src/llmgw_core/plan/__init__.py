@@ -1,0 +1,1 @@
+"""Decisions: values in, values out. No clock, no randomness, no I/O, no logging."""

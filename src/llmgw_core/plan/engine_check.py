@@ -1,0 +1,159 @@
+"""Whether an engine accepts the commands that llmgw would run.
+
+In: commands, the flag tables of the engine's programs, known orders of options.  Out: an `EngineReport`.  Pure.
+Rules: a flag is called missing only if the text would have it; "could not check" is not "flags are missing"; a program
+whose help is not there is a reason or a warning, never a finding.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from enum import Enum
+
+from attrs import evolve, frozen
+
+from llmgw_core.engine.command import Command
+from llmgw_core.engine.flags import FlagTable
+from llmgw_core.engine.info import EngineInfo, Program, Rename
+from llmgw_core.plan.command_line import read_uses
+from llmgw_core.plan.cut import maybe_lost
+from llmgw_core.plan.verdict import Verdict, judge
+
+LLMGW = "llmgw"
+"""The origin of the flags that llmgw itself passes; others carry the profile's name."""
+
+
+class Outcome(Enum):
+    ACCEPTED = "accepted"
+    FINDINGS = "findings"
+    UNCHECKED = "unchecked"
+
+
+@frozen
+class RoleCommand:
+    """A command to be judged: what it is for, and to whom its extra arguments belong."""
+
+    role: str
+    """`head` or `worker`."""
+    profile: str
+    command: Command
+
+
+@frozen
+class FlagReport:
+    flag: str
+    role: str
+    origin: str
+    verdict: Verdict
+    detail: str = ""
+    suggestions: tuple[str, ...] = ()
+
+
+@frozen
+class DryRun:
+    """What the engine itself said to a whole command, without starting anything."""
+
+    role: str
+    profile: str
+    complaints: tuple[str, ...] | None
+    """Its own words; empty: it accepted all; `None`: the run proved nothing."""
+
+
+@frozen
+class EngineReport:
+    """What an engine-check found; `outcome` is the answer, the rest says why and from what."""
+
+    engine: str
+    executable: str | None
+    engine_version: str | None
+    source: str
+    """How the help text was got."""
+    outcome: Outcome
+    reason: str = ""
+    warnings: tuple[str, ...] = ()
+    flags: tuple[FlagReport, ...] = ()
+    dry_runs: tuple[DryRun, ...] = ()
+
+
+@frozen
+class Comparison:
+    """The judged flags of all commands, and what their texts are worth."""
+
+    flags: tuple[FlagReport, ...]
+    unchecked: str = ""
+    """Why nothing can be said; empty when the flags' verdicts stand."""
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def outcome(self) -> Outcome:
+        if self.unchecked:
+            return Outcome.UNCHECKED
+        return Outcome.ACCEPTED if all(flag.verdict.passes for flag in self.flags) else Outcome.FINDINGS
+
+
+def compare(
+    info: EngineInfo,
+    commands: Sequence[RoleCommand],
+    tables: Mapping[str, FlagTable],
+    orders: Callable[[str], Sequence[FlagTable]] = lambda program: (),
+) -> Comparison:
+    """Judge every flag of `commands` by the table of the program that each one runs.
+
+    Commands of a program without a table are left out. `orders` gives the recorded tables of a program, oldest first;
+    it is asked only where a flag is missing from a text that shows a cut.
+    """
+    parts = []
+    for program in info.programs:
+        theirs = [each for each in commands if each.command.program == program.name]
+        if program.name in tables and theirs:
+            parts.append(_compare_program(info, program, theirs, tables[program.name], orders))
+    return Comparison(
+        flags=tuple(flag for part in parts for flag in part.flags),
+        unchecked="; ".join(part.unchecked for part in parts if part.unchecked),
+        warnings=tuple(warning for part in parts for warning in part.warnings),
+    )
+
+
+def _compare_program(
+    info: EngineInfo,
+    program: Program,
+    commands: Sequence[RoleCommand],
+    table: FlagTable,
+    orders: Callable[[str], Sequence[FlagTable]],
+) -> Comparison:
+    flags = _unique(flag for each in commands for flag in _judge_command(each, program, table, info.renames))
+    missing = {flag.flag for flag in flags if flag.verdict is Verdict.NOT_DOCUMENTED}
+    lost = maybe_lost(missing, table, orders(program.name)) if missing and table.cuts else frozenset()
+    flags = tuple(_unchecked(flag) if flag.flag in lost else flag for flag in flags)
+    doubt = f"the help of {program.name} looks cut short: {', '.join(table.cuts)}" if table.cuts else ""
+    if lost:
+        said = f"{doubt}; {len(lost)} of {len(_names(flags))} flags may stand in what is gone; give the whole text"
+        return Comparison(flags, unchecked=said)
+    if not doubt and len(missing) * 2 > len(_names(flags)):
+        here = len(_names(flags)) - len(missing)
+        said = f"this is not the help of {program.name}: it has only {here} of the {len(_names(flags))} flags"
+        return Comparison(tuple(_unchecked(flag) if flag.flag in missing else flag for flag in flags), unchecked=said)
+    return Comparison(flags, warnings=(doubt,) if doubt else ())
+
+
+def _judge_command(
+    each: RoleCommand, program: Program, table: FlagTable, renames: Sequence[Rename]
+) -> Iterator[FlagReport]:
+    for origin, args in ((LLMGW, each.command.args), (each.profile, each.command.extra_args)):
+        # Positional words stand before all flags, so the operator's arguments, which come last, have none.
+        spelling = program.spelling if origin == LLMGW else evolve(program.spelling, positionals=0)
+        for use in read_uses(args, table, spelling):
+            found = judge(use, table, spelling, renames)
+            yield FlagReport(use.written, each.role, origin, found.verdict, found.detail, found.suggestions)
+
+
+def _unique(flags: Iterable[FlagReport]) -> tuple[FlagReport, ...]:
+    return tuple(dict.fromkeys(flags))
+
+
+def _names(flags: Iterable[FlagReport]) -> frozenset[str]:
+    return frozenset(flag.flag for flag in flags)
+
+
+def _unchecked(flag: FlagReport) -> FlagReport:
+    return evolve(flag, verdict=Verdict.UNCHECKED, detail="not in the text that was given", suggestions=())
