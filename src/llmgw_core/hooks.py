@@ -77,7 +77,7 @@ def llmgw_read_version(text: str) -> str | None:
 
 @hookspec(firstresult=True)
 def llmgw_dry_run(command: Command) -> Command | None:
-    """The same command made harmless: it validates its arguments and starts nothing. `None`: the engine has no such way."""
+    """The same command made harmless: it validates its arguments and starts nothing. `None`: there is no such way."""
 
 
 @hookspec(firstresult=True)

@@ -19,8 +19,8 @@ class Program:
 
     name: str
     commands: tuple[tuple[str, ...], ...]
-    """How it may be called when the operator does not say, in order of preference; first words are looked up in PATH."""
-    spelling: Spelling = Spelling()
+    """How it may be called when the operator does not say, the preferred first; first words are looked up in PATH."""
+    spelling: Spelling = Spelling()  # noqa: RUF009 - frozen
 
 
 @frozen
@@ -51,7 +51,7 @@ class EngineInfo:
     surfaces: str | None = None
     """The package that holds `<program>-<version>.json`, one recorded flag table each."""
     ignored_fields: Mapping[str, str] = field(factory=dict, converter=frozen_mapping, hash=False)
-    """Fields of a replica (`settings.dtype`, `slot.interface`) that change nothing for this engine, each with the reason."""
+    """Fields (`settings.dtype`, `slot.interface`) that change nothing for this engine, each with the reason."""
 
     def program(self, name: str) -> Program:
         """The program of that name; KeyError when the engine has none such."""

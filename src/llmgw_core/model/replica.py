@@ -196,7 +196,9 @@ def _impossible_texts(spec: ReplicaSpec) -> list[str]:
     named = {"engine": spec.engine, "source": spec.source, "served name": spec.served_name}
     missing = [f"its {name} is empty" for name, text in named.items() if not text]
     texts = [*named.values(), *spec.extra_args, *spec.extra_env, *spec.extra_env.values()]
-    return missing + (["a NUL byte cannot stand in an argument or in the environment"] if "\0" in "".join(texts) else [])
+    return missing + (
+        ["a NUL byte cannot stand in an argument or in the environment"] if "\0" in "".join(texts) else []
+    )
 
 
 def _impossible_sizes(spec: ReplicaSpec) -> list[str]:

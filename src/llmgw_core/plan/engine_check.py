@@ -31,11 +31,12 @@ class Outcome(Enum):
 
 @frozen
 class RoleCommand:
-    """A command to be judged: what it is for, and to whom its extra arguments belong."""
+    """A command to be judged."""
 
     role: str
     """`head` or `worker`."""
     profile: str
+    """Whose command it is: a profile's name, or `LLMGW` for the widest."""
     command: Command
 
 
@@ -139,11 +140,13 @@ def _compare_program(
 def _judge_command(
     each: RoleCommand, program: Program, table: FlagTable, renames: Sequence[Rename]
 ) -> Iterator[FlagReport]:
-    for origin, args in ((LLMGW, each.command.args), (each.profile, each.command.extra_args)):
-        # Positional words stand before all flags, so the operator's arguments, which come last, have none.
-        spelling = program.spelling if origin == LLMGW else evolve(program.spelling, positionals=0)
+    # Positional words stand before all flags, so the operator's arguments, which come last, have none.
+    extra = evolve(program.spelling, positionals=0)
+    for ours, args, spelling in ((True, each.command.args, program.spelling), (False, each.command.extra_args, extra)):
         for use in read_uses(args, table, spelling):
             found = judge(use, table, spelling, renames)
+            # A flag of ours that a profile's setting makes unacceptable is the profile's.
+            origin = LLMGW if ours and found.verdict.passes else each.profile
             yield FlagReport(use.written, each.role, origin, found.verdict, found.detail, found.suggestions)
 
 

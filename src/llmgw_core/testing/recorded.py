@@ -24,7 +24,7 @@ def recorded_directory() -> Path:
 
 
 def recorded_helps(prefix: str) -> list[Path]:
-    """The recorded complete help texts whose names begin so (`vllm-`), by name; none where the recordings are absent."""
+    """The recorded complete help texts whose names begin so (`vllm-`), by name; none where there are none."""
     return sorted((recorded_directory() / "help").glob(f"{prefix}*.help.txt"))
 
 

@@ -1,0 +1,47 @@
+"""Which file a program's command would run on this machine."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+from collections.abc import Sequence
+
+from llmgw_core.engine.info import Program
+from llmgw_core.errors import LlmgwError
+
+
+class EngineNotFound(LlmgwError):
+    """No file on this machine answers to the engine's program."""
+
+
+def parse_executable(given: str) -> tuple[str, ...]:
+    """The command that an operator names: one file, or words as a shell would split them."""
+    return (given,) if os.path.exists(given) else tuple(shlex.split(given))
+
+
+def find_program(program: Program, beside: str | None = None) -> tuple[str, ...]:
+    """The first of the program's commands that is there, its first word absolute.
+
+    Looked for in the directory `beside` first (programs of one build live together), then in PATH.
+    """
+    for command in program.commands:
+        for path in (beside, None):
+            found = shutil.which(command[0], path=path) if path or path is None else None
+            if found:
+                return (os.path.abspath(found), *command[1:])
+    names = " nor ".join(command[0] for command in program.commands)
+    raise EngineNotFound(f"engine not found: {'neither ' if ' nor ' in names else 'no '}{names} is in PATH")
+
+
+def resolve(command: Sequence[str]) -> tuple[str, ...]:
+    """`command` with its first word made absolute; raises `EngineNotFound`."""
+    found = shutil.which(command[0]) if command else None
+    if found is None:
+        raise EngineNotFound(f"engine not found: {' '.join(command)!r} is not an executable file")
+    return (os.path.abspath(found), *command[1:])
+
+
+def shown(command: Sequence[str]) -> str:
+    """The command for people: the file behind all links, unless its name decides what runs (an interpreter's venv)."""
+    return os.path.realpath(command[0]) if len(command) == 1 else shlex.join(command)
