@@ -66,10 +66,15 @@ def _file_converter() -> Converter:
         attrs.has, lambda wanted: _table_hook(make_dict_structure_fn(wanted, converter))
     )
     converter.register_structure_hook_factory(
-        lambda wanted: get_origin(wanted) is Mapping,
+        _is_mapping,
         lambda wanted: _table_hook(mapping_structure_factory(wanted, converter)),
     )
     return converter
+
+
+def _is_mapping(wanted: Any) -> bool:
+    origin: Any = get_origin(wanted)
+    return origin is Mapping
 
 
 def _texts(value: object, converter: Converter) -> tuple[str, ...]:

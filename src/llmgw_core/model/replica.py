@@ -8,14 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import TypeVar, final
+from typing import Any, final
 
 import attrs
 from attrs import field, frozen
 
 from llmgw_core.errors import ImpossibleReplica
-
-V = TypeVar("V")
 
 
 @final
@@ -128,7 +126,7 @@ class Slot:
     hcas: tuple[Hca, ...] = ()
 
 
-def frozen_mapping(mapping: Mapping[str, V]) -> Mapping[str, V]:
+def frozen_mapping(mapping: Mapping[str, Any]) -> Mapping[str, Any]:
     """A copy that cannot be changed."""
     return MappingProxyType(dict(mapping))
 

@@ -1,0 +1,202 @@
+"""`llmgw ctl engine-check`: the options, and from them the material that the check is made of."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import click
+from attrs import frozen
+
+from llmgw_core.cli.engine_report import exit_code, render_json, render_report, render_versions
+from llmgw_core.errors import LlmgwError
+
+if TYPE_CHECKING:
+    from llmgw_core.check import NamedProfile
+    from llmgw_core.engines import Engines
+    from llmgw_core.model.catalog import Catalog
+    from llmgw_core.plan.engine_check import EngineReport
+
+COMMAND_LINE = "command line"
+"""The profile name of arguments that are given after `--`."""
+
+
+@frozen
+class Options:
+    """What the command was asked."""
+
+    engine: str | None
+    extra_args: tuple[str, ...]
+    every_engine: bool
+    executable: str | None
+    worker_executable: str | None
+    help_output: str | None
+    worker_help_output: str | None
+    engine_version: str | None
+    every_version: bool
+    catalog: str | None
+    profile: tuple[str, ...]
+    profiles_only: bool
+    dry_run: bool
+    timeout: float
+    as_json: bool
+    verbose: bool
+
+
+@click.command(epilog="Exit codes: 0 all accepted (warnings allowed), 1 findings, 2 could not check.")
+@click.argument("engine", required=False)
+@click.argument("extra_args", nargs=-1, type=click.UNPROCESSED, metavar="[-- ARGS...]")
+@click.option("--all", "every_engine", is_flag=True, help="Check every engine that a plugin is loaded for.")
+@click.option("--executable", metavar="COMMAND", help="The engine's program, a path or a quoted command line.")
+@click.option("--worker-executable", metavar="COMMAND", help="The workers' program, where the engine has one.")
+@click.option("--help-output", metavar="TEXT|@FILE|-", help="Judge by this help text; run nothing.")
+@click.option("--worker-help-output", metavar="TEXT|@FILE|-", help="The help text of the workers' program.")
+@click.option("--engine-version", metavar="VERSION", help="Judge by the recorded flags of that version; run nothing.")
+@click.option("--all-versions", "every_version", is_flag=True, help="A table over all recorded versions.")
+@click.option("--catalog", metavar="FILE", help="Check the profiles of this catalog too, extra arguments included.")
+@click.option("--profile", multiple=True, metavar="NAME", help="Only this profile of the catalog. May be repeated.")
+@click.option("--profiles-only", is_flag=True, help="Judge the profiles, and not the widest command.")
+@click.option("--dry-run", is_flag=True, help="Ask the engine itself too, where it can validate and start nothing.")
+@click.option("--timeout", type=click.FloatRange(min=0.1), default=300.0, show_default=True, metavar="SECONDS")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON: one object, or a list for several engines.")
+@click.option("-v", "--verbose", is_flag=True, help="Show the accepted flags too.")
+def engine_check(**given: object) -> None:
+    """Say whether ENGINE still accepts every flag that llmgw would pass, without a GPU and before a model load.
+
+    Arguments after `--` are judged as a profile's extra arguments would be.
+    """
+    options = Options(**given)  # type: ignore[arg-type]
+    _refuse_contradictions(options)
+    reports = _check(options)
+    if options.as_json:
+        click.echo(render_json(reports, as_list=options.every_engine or options.every_version))
+    elif options.every_version:
+        click.echo(render_versions(reports))
+    else:
+        click.echo("\n\n".join(render_report(report, verbose=options.verbose) for report in reports))
+    sys.exit(exit_code(reports))
+
+
+def _refuse_contradictions(options: Options) -> None:
+    ways = {
+        "--help-output": options.help_output is not None,
+        "--engine-version": options.engine_version is not None,
+        "--all-versions": options.every_version,
+        "--executable": options.executable is not None,
+    }
+    chosen = [name for name, given in ways.items() if given]
+    if len(chosen) > 1:
+        raise click.UsageError(f"{' and '.join(chosen)} say two different things about what to examine; give one")
+    if options.every_engine and (options.engine or chosen):
+        raise click.UsageError(f"--all goes without {options.engine or chosen[0]}")
+    if not options.every_engine and options.engine is None:
+        raise click.UsageError("name an engine, or give --all (`llmgw engines` lists them)")
+    if options.profile and options.catalog is None:
+        raise click.UsageError("--profile needs --catalog")
+    if options.dry_run and chosen not in ([], ["--executable"]):
+        raise click.UsageError(f"--dry-run runs the engine, {chosen[0]} does not")
+    if options.profiles_only and options.catalog is None and not options.extra_args:
+        raise click.UsageError("--profiles-only needs --catalog, or arguments after `--`")
+
+
+def _check(options: Options) -> Sequence[EngineReport]:
+    from llmgw_core.plugins import load_engines
+
+    engines = load_engines(None if options.every_engine else {options.engine or ""})
+    if options.every_engine:
+        return _check_installed(engines, [plugin.info.name for plugin in engines.loaded], options)
+    engine = options.engine or ""
+    engines.info(engine)
+    if options.help_output is None and not options.every_version and options.engine_version is None:
+        return _check_installed(engines, [engine], options)
+    return _check_recorded(engines, engine, options)
+
+
+def _check_recorded(engines: Engines, engine: str, options: Options) -> Sequence[EngineReport]:
+    from llmgw_core import check
+
+    profiles = _profiles(options, engine, _catalog(options))
+    if options.every_version:
+        return check.check_versions(engines, engine, profiles, widest=not (profiles or options.profiles_only))
+    info = engines.info(engine)
+    if options.help_output is not None:
+        texts = {info.programs[0].name: read_text(options.help_output)}
+        if options.worker_help_output is not None:
+            texts[info.programs[-1].name] = read_text(options.worker_help_output)
+        material = check.read_given(engines, engine, texts, describe_text(options.help_output))
+    else:
+        material = check.read_recorded(info, options.engine_version or "")
+    return [check.check(engines, engine, material, profiles, widest=not options.profiles_only)]
+
+
+def _check_installed(engines: Engines, names: Sequence[str], options: Options) -> Sequence[EngineReport]:
+    import os
+
+    import trio
+
+    from llmgw_core.examine.installed import Installation, check_installed
+
+    catalog = _catalog(options)
+    reports: dict[str, EngineReport] = {}
+
+    async def check_one(name: str) -> None:
+        where = Installation(_executables(engines, name, options), os.environ, options.timeout, options.dry_run)
+        profiles = _profiles(options, name, catalog)
+        reports[name] = await check_installed(engines, name, profiles, where, widest=not options.profiles_only)
+
+    async def check_all() -> None:
+        async with trio.open_nursery() as nursery:
+            for name in names:
+                nursery.start_soon(check_one, name)
+
+    trio.run(check_all, strict_exception_groups=False)
+    return [reports[name] for name in names]
+
+
+def _executables(engines: Engines, engine: str, options: Options) -> dict[str, tuple[str, ...]]:
+    from llmgw_core.examine.executable import parse_executable
+
+    programs = engines.info(engine).programs
+    given = ((programs[0].name, options.executable), (programs[-1].name, options.worker_executable))
+    return {program: parse_executable(command) for program, command in given if command}
+
+
+def _catalog(options: Options) -> Catalog | None:
+    if options.catalog is None:
+        return None
+    from llmgw_core.codec import parse_catalog
+
+    return parse_catalog(_read_file(options.catalog), options.catalog)
+
+
+def _profiles(options: Options, engine: str, catalog: Catalog | None) -> tuple[NamedProfile, ...]:
+    from llmgw_core.check import NamedProfile, select_profiles
+    from llmgw_core.model.catalog import Profile
+
+    named = select_profiles(catalog, engine, options.profile) if catalog else ()
+    if options.extra_args:
+        named += (NamedProfile(COMMAND_LINE, Profile(engine=engine, extra_args=options.extra_args)),)
+    return named
+
+
+def read_text(given: str) -> str:
+    """A help text as it is given: the text itself, `@FILE`, or `-` for standard input."""
+    if given == "-":
+        return sys.stdin.buffer.read().decode("utf-8", errors="replace")
+    return _read_file(given[1:]) if given.startswith("@") else given
+
+
+def describe_text(given: str) -> str:
+    """Where a given help text is from."""
+    if given == "-":
+        return "given on standard input"
+    return f"file {given[1:]}" if given.startswith("@") else "given on the command line"
+
+
+def _read_file(path: str) -> str:
+    try:
+        with open(path, "rb") as file:
+            return file.read().decode("utf-8", errors="replace")
+    except OSError as error:
+        raise LlmgwError(f"cannot read {path}: {error.strerror}") from error

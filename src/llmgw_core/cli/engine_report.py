@@ -1,0 +1,117 @@
+"""Engine reports for people and for machines."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from llmgw_core.cli.table import render_table
+
+if TYPE_CHECKING:
+    from llmgw_core.plan.engine_check import DryRun, EngineReport, FlagReport
+
+EXIT_CODES = {"accepted": 0, "findings": 1, "unchecked": 2}
+
+
+def exit_code(reports: Sequence[EngineReport]) -> int:
+    """The code of the report that matters most: findings, then what could not be checked."""
+    codes = {EXIT_CODES[report.outcome.value] for report in reports}
+    return 1 if 1 in codes else max(codes, default=2)
+
+
+def render_json(reports: Sequence[EngineReport], *, as_list: bool) -> str:
+    plain = [_plain(report) for report in reports]
+    return json.dumps(plain if as_list else plain[0], indent=2, ensure_ascii=False)
+
+
+def _plain(report: EngineReport) -> dict[str, Any]:
+    return {
+        "engine": report.engine,
+        "executable": report.executable,
+        "engine_version": report.engine_version,
+        "source": report.source,
+        "outcome": report.outcome.value,
+        "reason": report.reason,
+        "warnings": list(report.warnings),
+        "flags": [_plain_flag(flag) for flag in report.flags],
+        "dry_runs": [_plain_run(run) for run in report.dry_runs],
+    }
+
+
+def _plain_flag(flag: FlagReport) -> dict[str, Any]:
+    return {
+        "flag": flag.flag,
+        "role": flag.role,
+        "origin": flag.origin,
+        "verdict": flag.verdict.value,
+        "detail": flag.detail,
+        "suggestions": list(flag.suggestions),
+    }
+
+
+def _plain_run(run: DryRun) -> dict[str, Any]:
+    said = None if run.complaints is None else list(run.complaints)
+    return {"role": run.role, "profile": run.profile, "complaints": said}
+
+
+def render_report(report: EngineReport, *, verbose: bool = False) -> str:
+    """What was examined, what came out, then each flag that is not simply accepted."""
+    lines = [f"{report.engine}: {_headline(report)}"]
+    if report.executable:
+        lines.append(f"  examined {report.executable}, version {report.engine_version or 'unknown'}")
+    lines.append(f"  source   {report.source}")
+    lines += [f"  warning  {warning}" for warning in report.warnings]
+    lines += _flag_lines(report.flags, verbose=verbose)
+    lines += [line for run in report.dry_runs for line in _run_lines(run)]
+    return "\n".join(lines)
+
+
+def _headline(report: EngineReport) -> str:
+    total = len({(flag.flag, flag.origin) for flag in report.flags})
+    refused = len({(flag.flag, flag.origin) for flag in report.flags if not flag.verdict.passes})
+    if report.outcome.value == "accepted":
+        return f"accepts all {total} flags"
+    if report.outcome.value == "unchecked":
+        return f"could not be checked: {report.reason}"
+    found = [f"refuses {refused} of {total} flags"] if refused else []
+    if any(run.complaints for run in report.dry_runs):
+        found.append("its dry run refuses the command")
+    return "; ".join([*found, *([report.reason] if report.reason else [])])
+
+
+def _flag_lines(flags: Sequence[FlagReport], *, verbose: bool) -> list[str]:
+    shown = [flag for flag in flags if verbose or flag.verdict.value not in ("accepted", "unchecked")]
+    grouped: dict[tuple[str, str, str, str, tuple[str, ...]], list[str]] = {}
+    for flag in shown:
+        key = (flag.flag, flag.origin, flag.verdict.value, flag.detail, flag.suggestions)
+        roles = grouped.setdefault(key, [])
+        if flag.role not in roles:
+            roles.append(flag.role)
+    lines = []
+    for (name, origin, verdict, detail, suggestions), roles in grouped.items():
+        said = f": {detail}" if detail else ""
+        lines.append(f"  {name}  {verdict}{said}  [{origin}, {' and '.join(roles)}]")
+        if suggestions and verdict != "accepted":
+            lines.append(f"      instead: {' | '.join(suggestions)}")
+    return lines
+
+
+def _run_lines(run: DryRun) -> list[str]:
+    led = f"  dry run  {run.profile}, {run.role}:"
+    if run.complaints is None:
+        return [f"{led} this engine has none for it, or it proved nothing"]
+    return [f"{led} {complaint}" for complaint in run.complaints] or [f"{led} accepted"]
+
+
+def render_versions(reports: Sequence[EngineReport]) -> str:
+    """Which recorded versions accept, and the first flag that each of the others refuses."""
+    rows = [(report.engine_version or "unknown", report.outcome.value, _first_refused(report)) for report in reports]
+    return render_table(("VERSION", "OUTCOME", "FIRST REFUSED FLAG"), rows)
+
+
+def _first_refused(report: EngineReport) -> str:
+    for flag in report.flags:
+        if not flag.verdict.passes:
+            return f"{flag.flag} ({flag.verdict.value})"
+    return report.reason

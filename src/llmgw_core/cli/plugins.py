@@ -1,0 +1,65 @@
+"""`llmgw engines`: which engine plugins are in use, and why others are not."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from llmgw_core.cli.table import render_table
+
+if TYPE_CHECKING:
+    from llmgw_core.engines import Engines
+
+
+@click.command()
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def engines(as_json: bool) -> None:
+    """List the engine plugins, loaded and refused."""
+    from llmgw_core.plugins import load_engines
+
+    found = load_engines()
+    if as_json:
+        click.echo(json.dumps(_plain(found), indent=2))
+        return
+    if not found.loaded:
+        click.echo("no engine plugin is in use; install one, for example: pip install llmgw-engine-vllm")
+    rows = [
+        (each.info.name, f"{each.distribution} {each.version}", ", ".join(each.info.checked_versions))
+        for each in found.loaded
+    ]
+    if rows:
+        click.echo(render_table(("ENGINE", "PLUGIN", "CHECKED AGAINST"), rows))
+    for wrapper in found.site:
+        click.echo(f"site plugin {wrapper.name}: {wrapper.distribution} {wrapper.version}")
+    for refused in found.refused:
+        click.echo(str(refused))
+
+
+def _plain(found: Engines) -> dict[str, Any]:
+    return {
+        "loaded": [
+            {
+                "engine": each.info.name,
+                "distribution": each.distribution,
+                "version": each.version,
+                "api": each.info.api,
+                "checked_versions": list(each.info.checked_versions),
+            }
+            for each in found.loaded
+        ],
+        "site": [
+            {"name": each.name, "distribution": each.distribution, "version": each.version} for each in found.site
+        ],
+        "refused": [
+            {
+                "name": each.name,
+                "distribution": each.distribution,
+                "version": each.version,
+                "why": each.why,
+                "way_out": each.way_out,
+            }
+            for each in found.refused
+        ],
+    }
