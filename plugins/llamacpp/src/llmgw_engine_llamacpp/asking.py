@@ -1,0 +1,81 @@
+"""The commands that ask llama.cpp about itself, and what their output says: help, version, dry run.
+
+Pure: nothing here runs them.  None of them starts a server, loads weights or opens a connection.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+
+from attrs import evolve
+
+from llmgw_core.engine import Command, Exit
+from llmgw_core.help.environment import HELP_ENV, UNSET_HELP_ENV
+from llmgw_engine_llamacpp.failures import argument_errors
+from llmgw_engine_llamacpp.info import SERVER
+
+# LLAMA_ARG_* and the config file in XDG_CONFIG_HOME (b10434 on) are read before `--help` is answered:
+# `LLAMA_ARG_PORT=abc llama-server --help` exits 1.
+UNSET_ENV = ("LLAMA_ARG_*", "LLAMA_API_KEY", "LLAMA_LOG_*", "LLAMA_OFFLINE", "LLAMA_CHAT_TEMPLATE_KWARGS")
+_ENV = {**HELP_ENV, "XDG_CONFIG_HOME": "/nonexistent"}
+
+_UNSET = (*UNSET_ENV, *UNSET_HELP_ENV)
+
+_VERSION = re.compile(
+    r"^version: (?P<first>\S+) \((?:build (?P<build>\d+), commit )?(?P<commit>\w+)\)", re.MULTILINE | re.ASCII
+)
+
+
+def help_command(program: str, executable: tuple[str, ...]) -> Command:
+    return Command(program, executable, ("--help",), env=_ENV, unset_env=_UNSET)
+
+
+def version_command(program: str, executable: tuple[str, ...]) -> Command:
+    """The RPC worker tells no version, and answers an unknown flag with its help: it is asked for that."""
+    args = ("--version",) if program == SERVER else ("--help",)
+    return Command(program, executable, args, env=_ENV, unset_env=_UNSET)
+
+
+def read_version(text: str) -> str | None:
+    """`b10991`, from `version: 10991 (571d0d5)` or `version: 0.4.1-dev (build 10991, commit 571d0d5)`.
+
+    Packages built outside llama.cpp's repository all call themselves build 1 or 0; there the commit is the version.
+    """
+    match = _VERSION.search(text)
+    if match is None:
+        return None
+    build = match["build"] or match["first"]
+    if not build.isdecimal():
+        return match["first"]
+    return f"b{build}" if int(build[:9]) > 1 else match["commit"]
+
+
+def dry_run(command: Command) -> Command | None:
+    """`--help` at the end makes llama-server validate all arguments, print its help and exit (b10068 to b10991)."""
+    if command.program != SERVER:
+        return None
+    return evolve(
+        command,
+        args=tuple(_without_rpc(command.args)),
+        extra_args=(*_without_rpc(command.extra_args), "--help"),
+        env={**command.env, **_ENV},
+        secret_env={},
+        directories=(),
+        files=(),
+    )
+
+
+def _without_rpc(args: Sequence[str]) -> Iterator[str]:
+    """`--rpc` connects while it is parsed; b10991 aborts when a worker is not there."""
+    skip = False
+    for arg in args:
+        if not skip and arg != "--rpc":
+            yield arg
+        skip = arg == "--rpc" and not skip
+
+
+def read_dry_run(exit: Exit) -> tuple[str, ...] | None:
+    if exit.code == 0:
+        return ()
+    return (argument_errors(exit.log_tail) or None) if exit.code == 1 else None
