@@ -92,14 +92,15 @@ _HINT = re.compile(r"deprecat|removed|no longer|no effect", re.IGNORECASE)
 _FLAG = r"--[A-Za-z0-9](?:[\w.-]*\w)?(?:-\{[\w,]+\})?"
 _OPENING = re.compile(r"[\[(]?(deprecated)\b|(removed)\.", re.IGNORECASE)
 _ITSELF = re.compile(
-    r"(?:(?:^|[.:] )(?:(?:note|warning): )?(?:the )?[`'\"]?(?P<name>-[\w-]+)[`'\"]?(?: (?:flag|option|argument|parameter))?"
+    r"(?:(?:^|[.:] )(?:(?:note|warning): )?(?:the )?[`'\"]?(?P<name>-[\w-]+)[`'\"]?(?: (?:flag|option|parameter))?"
     r"|(?:this|the) (?:parameter|option|argument|flag|field|setting))"
     r" (?:(?:is|has been) (?:now )?(?P<what>deprecated|removed|no longer supported)|has no effect[,.])",
     re.IGNORECASE,
 )
 _SENTENCE_END = re.compile(r"(?<=[.!])\s+(?=[A-Z`'\"(-])")
 _REPLACEMENT = re.compile(
-    rf"\b(?:use|set|alias for|in favou?r of|replaced by|pass)\s+[`'\"]*({_FLAG})((?:[`'\"]*,?\s+(?:or|and)\s+[`'\"]*{_FLAG})*)",
+    rf"\b(?:use|set|pass|alias for|in favou?r of|replaced by)\s+[`'\"]*{_FLAG}"
+    rf"(?:[`'\"]*,?\s+(?:or|and)\s+[`'\"]*{_FLAG})*",
     re.IGNORECASE,
 )
 _BRACES = re.compile(r"(.*-)\{([\w,]+)\}")

@@ -154,7 +154,14 @@ def _cuts(
 
 def _has_epilogue(last: str) -> bool:
     """Whether an unindented line that is neither a section's title nor a log line follows the last option."""
-    return any(line[:1].strip() and not _SECTION.match(line) and not _LOG_LINE.match(line) for line in last.split("\n"))
+    following = last.split("\n")[1:]
+    return any(line[:1].strip() and not _SECTION.match(line) and not _LOG_LINE.match(line) for line in following)
+
+
+def _is_broken_off(last: str) -> bool:
+    """Whether the text ends before the last option's description, or within a word of it: its state may be gone."""
+    words = last.rstrip()
+    return words.endswith("-") or ("\n" not in words and "  " not in words)
 
 
 def _why_nothing(text: str, error: str, program: Program) -> str:
