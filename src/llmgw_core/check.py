@@ -156,11 +156,17 @@ def build_commands(
     profiles: Sequence[NamedProfile],
     *,
     widest: bool = True,
+    real_files: bool = True,
 ) -> tuple[tuple[RoleCommand, ...], tuple[str, ...]]:
-    """The commands to judge, and for each profile that cannot be built the reason."""
+    """The commands to judge, and for each profile that cannot be built the reason.
+
+    Without `real_files` the widest command names no file that an engine would open while it reads its arguments.
+    """
     commands: list[RoleCommand] = []
     impossible: list[str] = []
     for spec in engines.widest_specs(info.name) if widest else ():
+        if not real_files:
+            spec = evolve(spec, settings=evolve(spec.settings, chat_template=None))
         commands += _commands_of(engines, info, material, spec, LLMGW)
     for named in profiles:
         try:

@@ -42,7 +42,13 @@ def main() -> None:
     """The command's entry point: an operator's mistake is one line on standard error and exit code 2."""
     try:
         llmgw(prog_name="llmgw")
-    except LlmgwError as error:
-        for line in str(error).splitlines():
+    except* LlmgwError as group:
+        for line in dict.fromkeys(line for error in _leaves(group) for line in str(error).splitlines()):
             click.echo(f"llmgw: {line}", err=True)
         sys.exit(OPERATOR_ERROR)
+
+
+def _leaves(error: BaseException) -> list[BaseException]:
+    if isinstance(error, BaseExceptionGroup):
+        return [leaf for part in error.exceptions for leaf in _leaves(part)]
+    return [error]

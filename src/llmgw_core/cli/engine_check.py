@@ -150,7 +150,7 @@ def _check_installed(engines: Engines, names: Sequence[str], options: Options) -
             for name in names:
                 nursery.start_soon(check_one, name)
 
-    trio.run(check_all, strict_exception_groups=False)
+    trio.run(check_all)
     return [reports[name] for name in names]
 
 

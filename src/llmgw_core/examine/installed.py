@@ -88,7 +88,7 @@ def _material(
     head = info.programs[0].name
     tables: dict[str, FlagTable] = {name: each.table for name, each in found.items() if each.table is not None}
     failed = [f"{name}: {each.reason}" for name, each in found.items() if each.table is None and name != head]
-    unknown = [f"the version of {name} could not be read" for name, each in found.items() if each.version is None]
+    unknown = [] if found[head].version else [f"the version of {head} could not be read"]
     return Material(
         source=f"ran {found[head].source}",
         tables=tables,
@@ -114,7 +114,7 @@ async def _dry_runs(
     engines: Engines, info: EngineInfo, material: Material, profiles: Sequence[NamedProfile], where: Installation
 ) -> tuple[DryRun, ...]:
     """The engine's own opinion: of each profile's commands, or of the widest ones where no profile is given."""
-    commands, _ = build_commands(engines, info, material, profiles, widest=not profiles)
+    commands, _ = build_commands(engines, info, material, profiles, widest=not profiles, real_files=False)
     runs = []
     for each in _distinct(commands):
         complaints = await dry_run(engines, info.name, each.command, environ=where.environ, timeout_s=where.timeout_s)

@@ -82,12 +82,14 @@ def _wrong_arity(use: Use, flag: Flag, table: FlagTable, spelling: Spelling) -> 
         return f"{flag.names[0]} has no keys"
     if flag.arity.most == 0 and use.joined:
         return f"takes no value, and is given {use.values[0]!r}"
+    swallowed = [value for value in use.values if spelling.swallows and _looks_like_flag(value, table)]
+    if swallowed and not use.joined:
+        return f"{takes}, and would swallow the next flag, {swallowed[0]}"
     if use.strays:
         return f"{takes}: {use.strays[0]!r} after it belongs to no flag"
     if not use.joined and len(use.values) < flag.arity.least:
         return f"{takes}, and is given {len(use.values) or 'none'}"
-    swallowed = [value for value in use.values if spelling.swallows and _looks_like_flag(value, table)]
-    return f"{takes}, and would swallow the next flag, {swallowed[0]}" if swallowed and not use.joined else ""
+    return ""
 
 
 def _looks_like_flag(value: str, table: FlagTable) -> bool:
@@ -110,7 +112,8 @@ def _not_documented(use: Use, table: FlagTable, renames: Sequence[Rename]) -> Ju
         return Judgement(
             Verdict.NOT_DOCUMENTED, "this engine's help does not have it", instead or _nearest(name, table)
         )
-    detail = f"gone from {known.gone_from} on ({known.source})"
+    detail = f"gone from {known.gone_from} on" if known.gone_from else "no version is known to have it"
+    detail += f" ({known.source})"
     if known.flips:
         detail += "; what replaces it means the opposite"
     if known.note:
@@ -148,4 +151,6 @@ def _rename_of(name: str, renames: Sequence[Rename]) -> Rename | None:
 def _nearest(name: str, table: FlagTable) -> tuple[str, ...]:
     from difflib import get_close_matches  # only a finding needs it
 
-    return tuple(get_close_matches(name, table.names, n=3, cutoff=0.6))
+    alike = [other for other in table.names if other.startswith("--") == name.startswith("--")]
+    longer = [other for other in alike if other.startswith(f"{name}-")]
+    return tuple(dict.fromkeys([*longer[:2], *get_close_matches(name, alike, n=3, cutoff=0.6)]))[:3]

@@ -1,0 +1,5 @@
+from llmgw_core.testing import EngineContract
+
+
+class TestSglang(EngineContract):
+    engine = "sglang"
