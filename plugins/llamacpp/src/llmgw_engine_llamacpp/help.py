@@ -56,21 +56,25 @@ def _read_server_help(lines: Sequence[str]) -> FlagTable:
     sections = [match[1] for line in lines if (match := _SECTION.match(line))]
     _refuse_error_text(lines, sections)
     entries = _split_entries(lines)
-    flags = [(entry, read_option(entry.line, entry.description)) for entry in entries]
-    if not any(flag for _, flag in flags):
+    options = [read_option(entry.line, entry.description) for entry in entries]
+    last = options[-1] if options else None
+    end = _cut_end(last, sections)
+    if last and end and not _is_described(entries[-1]):
+        options.pop()
+    flags = [option for option in options if option]
+    if not flags:
         raise NotCompleteHelp(_why_nothing(lines))
-    known = [flag for _, flag in flags if flag]
-    unreadable = [f"its line {entry.number} cannot be read: {entry.line[:60]!r}" for entry, flag in flags if not flag]
-    end = _cut_end(flags[-1][1], sections)
-    if end:
-        known = _without_undescribed(known, entries[-1])
-    cuts = (*_cut_beginning(sections), *_cut_middle(sections, known), *end, *unreadable)
-    return FlagTable(tuple(_resolve_patterns(known)), cuts)
+    unreadable = (
+        f"its line {entry.number} cannot be read: {entry.line[:60]!r}"
+        for entry, option in zip(entries, options, strict=False)
+        if option is None
+    )
+    cuts = (*_cut_beginning(sections), *_cut_middle(sections, flags), *end, *unreadable)
+    return FlagTable(tuple(_resolve_patterns(flags)), cuts)
 
 
-def _without_undescribed(flags: list[Flag], last: _Entry) -> list[Flag]:
-    described = last.description or "   " in last.line[7:]  # up to column 7 short names are padded
-    return flags if described else flags[:-1]
+def _is_described(entry: _Entry) -> bool:
+    return bool(entry.description) or "   " in entry.line[7:]  # up to column 7 short names are padded
 
 
 def _split_entries(lines: Iterable[str]) -> list[_Entry]:

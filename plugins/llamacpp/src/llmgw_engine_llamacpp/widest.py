@@ -61,6 +61,7 @@ def _alternatives(widest: ReplicaSpec) -> tuple[ReplicaSpec, ...]:
             _SETTINGS,
             context_length=None,
             prefix_caching=False,
+            metrics=False,
             speculative=Speculative("draft-simple", 8, "ggml-org/draft:Q8_0"),
         ),
     )
