@@ -13,7 +13,7 @@ from llmgw_core.cli.engine_report import exit_code, render_json, render_report, 
 from llmgw_core.errors import LlmgwError
 
 if TYPE_CHECKING:
-    from llmgw_core.check import NamedProfile
+    from llmgw_core.checking import NamedProfile
     from llmgw_core.engines import Engines
     from llmgw_core.model.catalog import Catalog
     from llmgw_core.plan.engine_check import EngineReport
@@ -114,20 +114,20 @@ def _check(options: Options) -> Sequence[EngineReport]:
 
 
 def _check_recorded(engines: Engines, engine: str, options: Options) -> Sequence[EngineReport]:
-    from llmgw_core import check
+    from llmgw_core import checking
 
     profiles = _profiles(options, engine, _catalog(options))
     if options.every_version:
-        return check.check_versions(engines, engine, profiles, widest=not (profiles or options.profiles_only))
+        return checking.check_versions(engines, engine, profiles, widest=not (profiles or options.profiles_only))
     info = engines.info(engine)
     if options.help_output is not None:
         texts = {info.programs[0].name: read_text(options.help_output)}
         if options.worker_help_output is not None:
             texts[info.programs[-1].name] = read_text(options.worker_help_output)
-        material = check.read_given(engines, engine, texts, describe_text(options.help_output))
+        material = checking.read_given(engines, engine, texts, describe_text(options.help_output))
     else:
-        material = check.read_recorded(info, options.engine_version or "")
-    return [check.check(engines, engine, material, profiles, widest=not options.profiles_only)]
+        material = checking.read_recorded(info, options.engine_version or "")
+    return [checking.check_engine(engines, engine, material, profiles, widest=not options.profiles_only)]
 
 
 def _check_installed(engines: Engines, names: Sequence[str], options: Options) -> Sequence[EngineReport]:
@@ -171,7 +171,7 @@ def _catalog(options: Options) -> Catalog | None:
 
 
 def _profiles(options: Options, engine: str, catalog: Catalog | None) -> tuple[NamedProfile, ...]:
-    from llmgw_core.check import NamedProfile, select_profiles
+    from llmgw_core.checking import NamedProfile, select_profiles
     from llmgw_core.model.catalog import Profile
 
     named = select_profiles(catalog, engine, options.profile) if catalog else ()

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 import trio
 from attrs import evolve, field, frozen
 
-from llmgw_core.check import Material, NamedProfile, build_commands, check
+from llmgw_core.checking import Material, NamedProfile, build_commands, check_engine
 from llmgw_core.engine import EngineInfo, FlagTable
 from llmgw_core.engines import Engines
 from llmgw_core.examine.engine import Examined, dry_run, examine_program
@@ -41,7 +41,9 @@ async def check_installed(
     info = engines.info(engine)
     material = await _examine(engines, info, where)
     runs = await _dry_runs(engines, info, material, profiles, where) if where.dry_run and not material.unchecked else ()
-    return check(engines, engine, _needed_but_missing(material, info, profiles), profiles, widest=widest, dry_runs=runs)
+    return check_engine(
+        engines, engine, _needed_but_missing(material, info, profiles), profiles, widest=widest, dry_runs=runs
+    )
 
 
 async def _examine(engines: Engines, info: EngineInfo, where: Installation) -> Material:

@@ -14,7 +14,7 @@ from attrs import evolve
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llmgw_core.check import Material, build_commands, program_of
+from llmgw_core.checking import Material, build_commands, program_of
 from llmgw_core.engine import (
     Command,
     EngineInfo,

@@ -27,7 +27,7 @@ from llmgw_core.plan.engine_check import (
     compare,
 )
 from llmgw_core.plan.profile import stand_in_replica
-from llmgw_core.surface import Surface, read_surfaces
+from llmgw_core.surface import read_surfaces
 
 
 @frozen
@@ -108,7 +108,7 @@ def recorded_versions(info: EngineInfo) -> tuple[str, ...]:
     return tuple(surface.version for surface in read_surfaces(info, info.programs[0].name))
 
 
-def check(
+def check_engine(
     engines: Engines,
     engine: str,
     material: Material,
@@ -206,21 +206,6 @@ def check_versions(
     """One report for each recorded version of the engine, oldest first."""
     info = engines.info(engine)
     return tuple(
-        check(engines, engine, read_recorded(info, version), profiles, widest=widest)
+        check_engine(engines, engine, read_recorded(info, version), profiles, widest=widest)
         for version in recorded_versions(info)
     )
-
-
-__all__ = [
-    "Material",
-    "NamedProfile",
-    "Surface",
-    "build_commands",
-    "check",
-    "check_versions",
-    "program_of",
-    "read_given",
-    "read_recorded",
-    "recorded_versions",
-    "select_profiles",
-]

@@ -1,0 +1,53 @@
+# The only commands one needs. Each makes .venv and installs what it needs.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+ENGINES := vllm sglang llamacpp sim
+DISTRIBUTIONS := . $(ENGINES:%=plugins/%)
+PROJECTS := pyproject.toml $(ENGINES:%=plugins/%/pyproject.toml)
+
+.PHONY: demo test check format bench surfaces wheels clean
+
+# Show the main job on real input.
+demo: $(VENV)/.installed
+	$(BIN)/python demo/engine_check.py
+
+test: $(VENV)/.developing
+	$(BIN)/python -m pytest
+
+# Lint, types, layers.
+check: $(VENV)/.developing
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: $(VENV)/.developing
+	$(BIN)/ruff check --fix
+	$(BIN)/ruff format
+
+# Measure, in one run, as ratios.
+bench: $(VENV)/.developing
+	$(BIN)/python bench/engine_check.py
+
+# Record flag tables from real help texts: make surfaces HELP=DIRECTORY
+surfaces: $(VENV)/.installed
+	$(BIN)/python tools/make_surfaces.py $(HELP)
+
+wheels: $(VENV)/.developing
+	rm -rf dist
+	for each in $(DISTRIBUTIONS); do $(BIN)/python -m build --outdir dist $$each || exit 1; done
+
+clean:
+	rm -rf $(VENV) .demo dist build
+
+$(VENV)/.installed: $(PROJECTS)
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "llmgw needs Python 3.11 or newer: make PYTHON=...")'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check $(DISTRIBUTIONS:%=--editable %)
+	touch $@
+
+$(VENV)/.developing: $(VENV)/.installed requirements-dev.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --requirement requirements-dev.txt
+	touch $@
