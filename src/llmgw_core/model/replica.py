@@ -48,6 +48,11 @@ class Endpoint:
     def __str__(self) -> str:
         return f"[{self.address}]:{self.port}" if ":" in self.address else f"{self.address}:{self.port}"
 
+    @property
+    def from_own_node(self) -> Endpoint:
+        """How a program on the same node calls it: what listens on every address is called on the loopback one."""
+        return Endpoint({"0.0.0.0": "127.0.0.1", "::": "::1"}.get(self.address, self.address), self.port)
+
 
 @frozen
 class Hca:
