@@ -1,0 +1,98 @@
+from llmgw_core.engine import ENGINE_API, Command, EngineInfo, Flag, FlagTable, Program
+from llmgw_core.plan.engine_check import LLMGW, Comparison, Outcome, RoleCommand, compare
+from llmgw_core.plan.verdict import Verdict
+
+INFO = EngineInfo("toy", ENGINE_API, ("1",), (Program("toy", (("toy",),)), Program("toy-worker", (("toy-worker",),))))
+
+
+def table(letters: str, *cuts: str) -> FlagTable:
+    return FlagTable(tuple(Flag((f"--{letter}",)) for letter in letters), cuts)
+
+
+def command(
+    letters: str, extra: str = "", *, program: str = "toy", role: str = "head", profile: str = LLMGW
+) -> RoleCommand:
+    args = [tuple(word for letter in each for word in (f"--{letter}", "1")) for each in (letters, extra)]
+    return RoleCommand(role, profile, Command(program, (program,), args[0], args[1]))
+
+
+def verdicts(compared: Comparison) -> dict[str, str]:
+    return {flag.flag: flag.verdict.value for flag in compared.flags}
+
+
+def test_all_flags_accepted() -> None:
+    compared = compare(INFO, [command("ab")], {"toy": table("abc")})
+    assert compared.outcome is Outcome.ACCEPTED
+    assert verdicts(compared) == {"--a": "accepted", "--b": "accepted"}
+
+
+def test_a_missing_flag_in_a_whole_text_is_a_finding() -> None:
+    compared = compare(INFO, [command("abx")], {"toy": table("abc")})
+    assert compared.outcome is Outcome.FINDINGS
+    assert verdicts(compared)["--x"] == "not documented"
+
+
+def test_a_missing_flag_in_a_cut_text_is_no_finding() -> None:
+    compared = compare(
+        INFO, [command("abd")], {"toy": table("abc", "its last lines are gone")}, lambda _: [table("abcd")]
+    )
+    assert compared.outcome is Outcome.UNCHECKED
+    assert "looks cut short: its last lines are gone" in compared.unchecked
+    assert verdicts(compared) == {"--a": "accepted", "--b": "accepted", "--d": "unchecked"}
+
+
+def test_a_cut_that_lost_nothing_we_pass_is_a_warning() -> None:
+    compared = compare(
+        INFO, [command("ab")], {"toy": table("abc", "its last lines are gone")}, lambda _: [table("abcd")]
+    )
+    assert compared.outcome is Outcome.ACCEPTED
+    assert compared.warnings == ("the help of toy looks cut short: its last lines are gone",)
+
+
+def test_a_flag_gone_from_between_its_neighbours_is_a_finding_in_a_cut_text_too() -> None:
+    compared = compare(INFO, [command("b")], {"toy": table("ac", "cut")}, lambda _: [table("abcd")])
+    assert verdicts(compared) == {"--b": "not documented"}
+
+
+def test_a_text_that_has_hardly_any_of_the_flags_is_another_programs() -> None:
+    compared = compare(INFO, [command("abc")], {"toy": table("ayz")})
+    assert compared.outcome is Outcome.UNCHECKED
+    assert compared.unchecked == "this is not the help of toy: it has only 1 of the 3 flags"
+    assert "not documented" not in verdicts(compared).values()
+
+
+def test_extra_arguments_are_the_profiles_and_the_rest_is_llmgws() -> None:
+    compared = compare(INFO, [command("a", "bx", profile="big")], {"toy": table("ab")})
+    assert [(flag.flag, flag.origin) for flag in compared.flags] == [("--a", LLMGW), ("--b", "big"), ("--x", "big")]
+
+
+def test_a_setting_that_makes_our_flag_unacceptable_is_the_profiles() -> None:
+    choosy = FlagTable((Flag(("--a",), choices=("2",)),))
+    compared = compare(INFO, [command("a", profile="big")], {"toy": choosy})
+    assert [(flag.origin, flag.verdict) for flag in compared.flags] == [("big", Verdict.BAD_CHOICE)]
+
+
+def test_each_program_is_judged_by_its_own_help() -> None:
+    commands = [command("a"), command("w", program="toy-worker", role="worker")]
+    compared = compare(INFO, commands, {"toy": table("a"), "toy-worker": table("w")})
+    assert [(flag.flag, flag.role) for flag in compared.flags] == [("--a", "head"), ("--w", "worker")]
+    assert compared.outcome is Outcome.ACCEPTED
+
+
+def test_a_program_without_a_table_is_left_out() -> None:
+    commands = [command("a"), command("w", program="toy-worker", role="worker")]
+    assert verdicts(compare(INFO, commands, {"toy": table("a")})) == {"--a": "accepted"}
+
+
+def test_the_orders_are_asked_only_where_a_flag_is_missing_from_a_cut_text() -> None:
+    asked: list[str] = []
+
+    def orders(program: str) -> list[FlagTable]:
+        asked.append(program)
+        return []
+
+    compare(INFO, [command("ab")], {"toy": table("ab", "cut")}, orders)
+    compare(INFO, [command("abx")], {"toy": table("ab")}, orders)
+    assert asked == []
+    compare(INFO, [command("abx")], {"toy": table("ab", "cut")}, orders)
+    assert asked == ["toy"]
