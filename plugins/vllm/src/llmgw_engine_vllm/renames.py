@@ -5,8 +5,8 @@ from __future__ import annotations
 from llmgw_core.engine import Rename
 
 
-def _gone(old: str, *new: str, by: str, last: str, note: str = "", flips: bool = False) -> Rename:
-    return Rename(old, new, gone_from=by, source=f"vllm serve --help of {last} and {by}", note=note, flips=flips)
+def _gone(old: str, *new: str, by: str, last: str, note: str = "") -> Rename:
+    return Rename(old, new, gone_from=by, source=f"vllm serve --help of {last} and {by}", note=note)
 
 
 RENAMES = (
@@ -29,17 +29,20 @@ RENAMES = (
     _gone("--preemption-mode", by="0.11.2", last="0.10.2"),
     _gone("--scheduler-delay-factor", by="0.11.2", last="0.10.2"),
     _gone("--disable-async-output-proc", by="0.11.2", last="0.10.2"),
-    _gone("--guided-decoding-backend", "--structured-outputs-config.backend", by="0.12.0", last="0.11.2"),
+    _gone(
+        "--guided-decoding-backend", "--structured-outputs-config", by="0.12.0", last="0.11.2", note="its key backend"
+    ),
     _gone(
         "--guided-decoding-disable-fallback",
-        "--structured-outputs-config.disable_fallback",
+        "--structured-outputs-config",
         by="0.12.0",
         last="0.11.2",
+        note="its key disable_fallback",
     ),
-    _gone("--num-redundant-experts", "--eplb-config.num_redundant_experts", by="0.12.0", last="0.11.2"),
-    _gone("--eplb-window-size", "--eplb-config.window_size", by="0.12.0", last="0.11.2"),
-    _gone("--eplb-step-interval", "--eplb-config.step_interval", by="0.12.0", last="0.11.2"),
-    _gone("--eplb-log-balancedness", "--eplb-config.log_balancedness", by="0.12.0", last="0.11.2"),
+    _gone("--num-redundant-experts", "--eplb-config", by="0.12.0", last="0.11.2", note="its key num_redundant_experts"),
+    _gone("--eplb-window-size", "--eplb-config", by="0.12.0", last="0.11.2", note="its key window_size"),
+    _gone("--eplb-step-interval", "--eplb-config", by="0.12.0", last="0.11.2", note="its key step_interval"),
+    _gone("--eplb-log-balancedness", "--eplb-config", by="0.12.0", last="0.11.2", note="its key log_balancedness"),
     _gone("--num-lookahead-slots", by="0.12.0", last="0.11.2"),
     _gone("--task", "--runner", "--convert", by="0.13.0", last="0.12.0"),
     _gone("--cuda-graph-sizes", "--cudagraph-capture-sizes", by="0.13.0", last="0.12.0"),
