@@ -104,7 +104,7 @@ class Wrapper:
         from attrs import evolve
 
         command = yield
-        return evolve(command, prefix=("numactl", "--interleave=all"))  # type: ignore[misc,return-value]
+        return evolve(command, prefix=("numactl", "--interleave=all"))  # type: ignore[misc]
 
 
 @pytest.fixture(autouse=True)
@@ -175,7 +175,7 @@ def failing(error: BaseException) -> Any:
 def test_a_plugin_that_does_not_import_is_refused_and_the_others_work() -> None:
     broken = EntryPoint("broken", "no_such_module_anywhere", "llmgw.engines")
     engines = load(broken, entry("toy", ToyEngine("toy")))
-    assert engines.info("toy")
+    assert engines.info("toy").name == "toy"
     (refused,) = engines.refused
     assert (refused.name, refused.distribution) == ("broken", "unknown distribution")
     assert "No module named 'no_such_module_anywhere'" in refused.why

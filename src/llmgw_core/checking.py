@@ -131,7 +131,7 @@ def check_engine(
     if material.unchecked:
         return report
     commands, impossible = build_commands(engines, info, material, profiles, widest=widest)
-    compared = compare(info, commands, material.tables, lambda name: [s.table for s in read_surfaces(info, name)])
+    compared = compare(info, commands, material.tables, lambda name: read_surfaces(info, name))
     return _conclude(evolve(report, dry_runs=tuple(dry_runs)), compared, impossible)
 
 

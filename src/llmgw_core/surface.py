@@ -12,19 +12,8 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
-from attrs import frozen
-
-from llmgw_core.engine.flags import ONE, Arity, Flag, FlagState, FlagTable
+from llmgw_core.engine.flags import ONE, Arity, Flag, FlagState, FlagTable, Surface
 from llmgw_core.engine.info import EngineInfo
-
-
-@frozen
-class Surface:
-    """The flags of one version of one program."""
-
-    program: str
-    version: str
-    table: FlagTable
 
 
 def read_surfaces(info: EngineInfo, program: str) -> tuple[Surface, ...]:

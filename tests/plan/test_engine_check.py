@@ -1,4 +1,4 @@
-from llmgw_core.engine import ENGINE_API, Command, EngineInfo, Flag, FlagTable, Program
+from llmgw_core.engine import ENGINE_API, Command, EngineInfo, Flag, FlagTable, Program, Surface
 from llmgw_core.plan.engine_check import LLMGW, Comparison, Outcome, RoleCommand, compare
 from llmgw_core.plan.verdict import Verdict
 
@@ -34,7 +34,10 @@ def test_a_missing_flag_in_a_whole_text_is_a_finding() -> None:
 
 def test_a_missing_flag_in_a_cut_text_is_no_finding() -> None:
     compared = compare(
-        INFO, [command("abd")], {"toy": table("abc", "its last lines are gone")}, lambda _: [table("abcd")]
+        INFO,
+        [command("abd")],
+        {"toy": table("abc", "its last lines are gone")},
+        lambda _: [Surface("toy", "1", table("abcd"))],
     )
     assert compared.outcome is Outcome.UNCHECKED
     assert "looks cut short: its last lines are gone" in compared.unchecked
@@ -43,14 +46,19 @@ def test_a_missing_flag_in_a_cut_text_is_no_finding() -> None:
 
 def test_a_cut_that_lost_nothing_we_pass_is_a_warning() -> None:
     compared = compare(
-        INFO, [command("ab")], {"toy": table("abc", "its last lines are gone")}, lambda _: [table("abcd")]
+        INFO,
+        [command("ab")],
+        {"toy": table("abc", "its last lines are gone")},
+        lambda _: [Surface("toy", "1", table("abcd"))],
     )
     assert compared.outcome is Outcome.ACCEPTED
     assert compared.warnings == ("the help of toy looks cut short: its last lines are gone",)
 
 
 def test_a_flag_gone_from_between_its_neighbours_is_a_finding_in_a_cut_text_too() -> None:
-    compared = compare(INFO, [command("b")], {"toy": table("ac", "cut")}, lambda _: [table("abcd")])
+    compared = compare(
+        INFO, [command("b")], {"toy": table("ac", "cut")}, lambda _: [Surface("toy", "1", table("abcd"))]
+    )
     assert verdicts(compared) == {"--b": "not documented"}
 
 
@@ -84,15 +92,21 @@ def test_a_program_without_a_table_is_left_out() -> None:
     assert verdicts(compare(INFO, commands, {"toy": table("a")})) == {"--a": "accepted"}
 
 
-def test_the_orders_are_asked_only_where_a_flag_is_missing_from_a_cut_text() -> None:
+def test_the_records_are_asked_only_where_a_flag_is_missing() -> None:
     asked: list[str] = []
 
-    def orders(program: str) -> list[FlagTable]:
+    def surfaces(program: str) -> list[Surface]:
         asked.append(program)
         return []
 
-    compare(INFO, [command("ab")], {"toy": table("ab", "cut")}, orders)
-    compare(INFO, [command("abx")], {"toy": table("ab")}, orders)
+    compare(INFO, [command("ab")], {"toy": table("ab", "cut")}, surfaces)
+    compare(INFO, [command("abx")], {"toy": table("abx")}, surfaces)
     assert asked == []
-    compare(INFO, [command("abx")], {"toy": table("ab", "cut")}, orders)
+    compare(INFO, [command("abx")], {"toy": table("ab", "cut")}, surfaces)
     assert asked == ["toy"]
+
+
+def test_a_missing_flag_names_the_recorded_versions_that_have_it() -> None:
+    records = [Surface("toy", version, table(letters)) for version, letters in (("1", "a"), ("2", "ab"), ("3", "abc"))]
+    compared = compare(INFO, [command("ab")], {"toy": table("ac")}, lambda _: records)
+    assert compared.flags[1].detail == "this engine's help does not have it; recorded in 2 to 3"

@@ -108,7 +108,7 @@ def test_removed_flags_show_the_engines_words_and_the_replacement() -> None:
         ("--no-mmap", ("--load-mode none",)),
         ("--enable-reasoning", ("leave --enable-reasoning out",)),
         ("--older 1", ("--port",)),  # through --old, which this help has no more
-        ("--port-rang 1", ("--port-range", "--port")),
+        ("--port-rang 1", ("--port-range",)),
         ("--nothing-like-it", ()),
     ],
 )

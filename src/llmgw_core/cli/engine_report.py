@@ -93,7 +93,7 @@ def _flag_lines(flags: Sequence[FlagReport], *, verbose: bool) -> list[str]:
         said = f": {detail}" if detail else ""
         lines.append(f"  {name}  {verdict}{said}  [{origin}, {' and '.join(roles)}]")
         if suggestions and verdict != "accepted":
-            lines.append(f"      instead: {' | '.join(suggestions)}")
+            lines.append(f"      suggested: {' | '.join(suggestions)}")
     return lines
 
 

@@ -6,7 +6,7 @@ A new hook, a new hook argument and a new field with a default are compatible; a
 from __future__ import annotations
 
 from llmgw_core.engine.command import Command, File, LaunchOrder, Stop, StopStep
-from llmgw_core.engine.flags import ONE, SWITCH, Arity, Flag, FlagState, FlagTable, Spelling
+from llmgw_core.engine.flags import ONE, SWITCH, Arity, Flag, FlagState, FlagTable, Spelling, Surface
 from llmgw_core.engine.health import (
     Exit,
     Failure,
@@ -69,4 +69,5 @@ __all__ = [
     "Spelling",
     "Stop",
     "StopStep",
+    "Surface",
 ]

@@ -91,6 +91,15 @@ class FlagTable:
 
 
 @frozen
+class Surface:
+    """The recorded flags of one version of a program."""
+
+    program: str
+    version: str
+    table: FlagTable
+
+
+@frozen
 class Spelling:
     """How a program's parser reads a command line."""
 

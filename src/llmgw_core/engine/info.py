@@ -31,7 +31,7 @@ class Rename:
     new: tuple[str, ...]
     """What to write instead, a whole argument each (`--load-mode none`); empty: leave the flag out."""
     gone_from: str
-    """The first version that is known to refuse it; empty for a flag that never was, which people write all the same."""
+    """The first version that is known to refuse it; empty for one that never was, which people write all the same."""
     source: str
     flips: bool = False
     """Whether the new flag means the opposite of the old one."""

@@ -13,7 +13,7 @@ from enum import Enum
 from attrs import evolve, frozen
 
 from llmgw_core.engine.command import Command
-from llmgw_core.engine.flags import FlagTable
+from llmgw_core.engine.flags import FlagTable, Surface
 from llmgw_core.engine.info import EngineInfo, Program, Rename
 from llmgw_core.plan.command_line import read_uses
 from llmgw_core.plan.cut import maybe_lost
@@ -96,18 +96,18 @@ def compare(
     info: EngineInfo,
     commands: Sequence[RoleCommand],
     tables: Mapping[str, FlagTable],
-    orders: Callable[[str], Sequence[FlagTable]] = lambda program: (),
+    surfaces: Callable[[str], Sequence[Surface]] = lambda program: (),
 ) -> Comparison:
     """Judge every flag of `commands` by the table of the program that each one runs.
 
-    Commands of a program without a table are left out. `orders` gives the recorded tables of a program, oldest first;
-    it is asked only where a flag is missing from a text that shows a cut.
+    Commands of a program without a table are left out. `surfaces` gives what was recorded of a program, oldest first;
+    it is asked only where a flag is missing: recorded orders tell a removed flag from a cut, and who has the flag.
     """
     parts = []
     for program in info.programs:
         theirs = [each for each in commands if each.command.program == program.name]
         if program.name in tables and theirs:
-            parts.append(_compare_program(info, program, theirs, tables[program.name], orders))
+            parts.append(_compare_program(info, program, theirs, tables[program.name], surfaces))
     return Comparison(
         flags=tuple(flag for part in parts for flag in part.flags),
         unchecked="; ".join(part.unchecked for part in parts if part.unchecked),
@@ -120,12 +120,13 @@ def _compare_program(
     program: Program,
     commands: Sequence[RoleCommand],
     table: FlagTable,
-    orders: Callable[[str], Sequence[FlagTable]],
+    surfaces: Callable[[str], Sequence[Surface]],
 ) -> Comparison:
     flags = _unique(flag for each in commands for flag in _judge_command(each, program, table, info.renames))
     missing = {flag.flag for flag in flags if flag.verdict is Verdict.NOT_DOCUMENTED}
-    lost = maybe_lost(missing, table, orders(program.name)) if missing and table.cuts else frozenset()
-    flags = tuple(_unchecked(flag) if flag.flag in lost else flag for flag in flags)
+    recorded = surfaces(program.name) if missing else ()
+    lost = maybe_lost(missing, table, [surface.table for surface in recorded])
+    flags = tuple(_unchecked(flag) if flag.flag in lost else _with_versions(flag, recorded) for flag in flags)
     doubt = f"the help of {program.name} looks cut short: {', '.join(table.cuts)}" if table.cuts else ""
     if lost:
         said = f"{doubt}; {len(lost)} of {len(_names(flags))} flags may stand in what is gone; give the whole text"
@@ -156,6 +157,17 @@ def _unique(flags: Iterable[FlagReport]) -> tuple[FlagReport, ...]:
 
 def _names(flags: Iterable[FlagReport]) -> frozenset[str]:
     return frozenset(flag.flag for flag in flags)
+
+
+def _with_versions(flag: FlagReport, recorded: Sequence[Surface]) -> FlagReport:
+    """A flag that is not documented here, with the recorded versions that have it."""
+    if flag.verdict is not Verdict.NOT_DOCUMENTED:
+        return flag
+    having = [surface.version for surface in recorded if surface.table.documents(flag.flag)]
+    if not having:
+        return flag
+    span = having[0] if len(having) == 1 else f"{having[0]} to {having[-1]}"
+    return evolve(flag, detail=f"{flag.detail}; recorded in {span}")
 
 
 def _unchecked(flag: FlagReport) -> FlagReport:

@@ -153,4 +153,4 @@ def _nearest(name: str, table: FlagTable) -> tuple[str, ...]:
 
     alike = [other for other in table.names if other.startswith("--") == name.startswith("--")]
     longer = [other for other in alike if other.startswith(f"{name}-")]
-    return tuple(dict.fromkeys([*longer[:2], *get_close_matches(name, alike, n=3, cutoff=0.6)]))[:3]
+    return tuple(dict.fromkeys([*longer[:2], *get_close_matches(name, alike, n=3, cutoff=0.75)]))[:3]

@@ -26,11 +26,12 @@ from llmgw_core.engine import (
     Reply,
     ReplyKind,
     Secret,
+    Surface,
 )
 from llmgw_core.engines import Engines
 from llmgw_core.plan.engine_check import compare
 from llmgw_core.plugins import SPOKEN_APIS, load_engines
-from llmgw_core.surface import Surface, read_surfaces
+from llmgw_core.surface import read_surfaces
 from llmgw_core.testing.fields import field_names, is_set, variations
 
 T = TypeVar("T", bound=Callable[..., Any])
