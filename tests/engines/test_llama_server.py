@@ -70,7 +70,7 @@ def a_replica(server: str, tmp_path: Path, **changes: object) -> ReplicaSpec:
 
 
 def dry_run(replica: ReplicaSpec) -> tuple[str, ...] | None:
-    command = plugin.llmgw_dry_run(plugin.llmgw_build_command(replica.shards[0]))
+    command = plugin.llmgw_dry_run(plugin.llmgw_build_command(replica.shards[0], None))
     assert command is not None
     return plugin.llmgw_read_dry_run(run(command))
 
@@ -79,7 +79,7 @@ def test_its_help_is_whole_and_documents_every_flag_that_is_passed(server: str) 
     (command,) = plugin.llmgw_help_commands(SERVER, (server,))
     table = plugin.llmgw_read_help(SERVER, run(command).log_tail)
 
-    commands = [plugin.llmgw_build_command(spec.shards[0]) for spec in plugin.llmgw_widest_specs()]
+    commands = [plugin.llmgw_build_command(spec.shards[0], None) for spec in plugin.llmgw_widest_specs()]
     passed = {arg for command in commands for arg in command.args if arg.startswith("--")}
 
     assert table.cuts == ()
@@ -129,7 +129,7 @@ def tiny_model(tmp_path: Path) -> Path:
 @pytest.fixture
 def running(server: str, tmp_path: Path, tiny_model: Path) -> Iterator[tuple[Shard, subprocess.Popen[bytes]]]:
     shard = a_replica(server, tmp_path).shards[0]
-    command = plugin.llmgw_build_command(shard)
+    command = plugin.llmgw_build_command(shard, None)
     for directory in command.directories:
         Path(directory).mkdir()
     with (tmp_path / "log").open("wb") as log:
@@ -186,7 +186,7 @@ def test_a_port_in_use_is_explained(
     shard, process = running
     await_ready(shard, process)
 
-    second = run(plugin.llmgw_build_command(shard))
+    second = run(plugin.llmgw_build_command(shard, None))
 
     failure = plugin.llmgw_explain_exit(second)
     assert failure is not None

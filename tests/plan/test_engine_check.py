@@ -1,4 +1,6 @@
-from llmgw_core.engine import ENGINE_API, Command, EngineInfo, Flag, FlagTable, Program, Surface
+from attrs import evolve
+
+from llmgw_core.engine import ENGINE_API, Command, EngineInfo, Flag, FlagTable, Program, Spelling, Surface
 from llmgw_core.plan.engine_check import LLMGW, Comparison, Outcome, RoleCommand, compare
 from llmgw_core.plan.verdict import Verdict
 
@@ -110,3 +112,10 @@ def test_a_missing_flag_names_the_recorded_versions_that_have_it() -> None:
     records = [Surface("toy", version, table(letters)) for version, letters in (("1", "a"), ("2", "ab"), ("3", "abc"))]
     compared = compare(INFO, [command("ab")], {"toy": table("ac")}, lambda _: records)
     assert compared.flags[1].detail == "this engine's help does not have it; recorded in 2 to 3"
+
+
+def test_in_a_cut_text_a_beginning_of_another_flag_may_be_a_lost_flag() -> None:
+    info = evolve(INFO, programs=(evolve(INFO.programs[0], spelling=Spelling(abbreviates=True)),))
+    longer = FlagTable((Flag(("--ab",)),), ("its first lines are gone",))
+    compared = compare(info, [command("a")], {"toy": longer}, lambda _: [])
+    assert verdicts(compared) == {"--a": "unchecked"}

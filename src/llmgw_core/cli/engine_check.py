@@ -94,6 +94,8 @@ def _refuse_contradictions(options: Options) -> None:
         raise click.UsageError("name an engine, or give --all (`llmgw engines` lists them)")
     if options.profile and options.catalog is None:
         raise click.UsageError("--profile needs --catalog")
+    if options.worker_help_output is not None and options.help_output is None:
+        raise click.UsageError("--worker-help-output needs --help-output")
     if options.dry_run and chosen not in ([], ["--executable"]):
         raise click.UsageError(f"--dry-run runs the engine, {chosen[0]} does not")
     if options.profiles_only and options.catalog is None and not options.extra_args:

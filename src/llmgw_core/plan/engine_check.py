@@ -124,8 +124,10 @@ def _compare_program(
 ) -> Comparison:
     flags = _unique(flag for each in commands for flag in _judge_command(each, program, table, info.renames))
     missing = {flag.flag for flag in flags if flag.verdict is Verdict.NOT_DOCUMENTED}
-    recorded = surfaces(program.name) if missing else ()
-    lost = maybe_lost(missing, table, [surface.table for surface in recorded])
+    # In a text that was cut, a flag that seems to be short for a longer one may have had a definition of its own.
+    absent = missing | {flag.flag for flag in flags if flag.verdict is Verdict.ABBREVIATION}
+    recorded = surfaces(program.name) if absent else ()
+    lost = maybe_lost(absent, table, [surface.table for surface in recorded])
     flags = tuple(_unchecked(flag) if flag.flag in lost else _with_versions(flag, recorded) for flag in flags)
     doubt = f"the help of {program.name} looks cut short: {', '.join(table.cuts)}" if table.cuts else ""
     if lost:

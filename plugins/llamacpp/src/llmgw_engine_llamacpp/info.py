@@ -37,5 +37,6 @@ INFO = EngineInfo(
         Program(RPC_SERVER, commands=((RPC_SERVER,), ("rpc-server",)), spelling=Spelling(equals=False, swallows=True)),
     ),
     renames=RENAMES,
+    surfaces="llmgw_engine_llamacpp.surfaces",
     ignored_fields=IGNORED_FIELDS,
 )

@@ -26,5 +26,6 @@ INFO = EngineInfo(
         ),
     ),
     renames=RENAMES,
+    surfaces="llmgw_engine_vllm.surfaces",
     ignored_fields=IGNORED_FIELDS,
 )
