@@ -6,13 +6,17 @@ import pytest
 from attrs import evolve
 
 from llmgw_core.engine import (
+    Command,
     Endpoint,
     Exit,
+    Flag,
+    FlagTable,
     LaunchOrder,
     Parallel,
     ReplicaSpec,
     Secret,
     Settings,
+    Shard,
     Slot,
     Speculative,
 )
@@ -56,8 +60,12 @@ def a_replica(nodes: int = 1, settings: Settings | None = None, **changes: objec
     return evolve(replica, **changes)  # type: ignore[arg-type]
 
 
+def build(shard: Shard, flags: FlagTable | None = None) -> Command:
+    return llmgw_build_command(shard, flags)
+
+
 def head_args(replica: ReplicaSpec) -> tuple[str, ...]:
-    return llmgw_build_command(replica.shards[0]).args
+    return build(replica.shards[0]).args
 
 
 def value_of(flag: str, replica: ReplicaSpec) -> str | None:
@@ -66,14 +74,20 @@ def value_of(flag: str, replica: ReplicaSpec) -> str | None:
 
 
 def test_the_least_command_leaves_no_default_that_changed_between_versions() -> None:
-    assert llmgw_build_command(a_replica().shards[0]).argv == (
+    assert build(a_replica().shards[0]).argv == (
         *("/opt/llama/llama-server", "--model", "/models/qwen.gguf", "--alias", "qwen"),
         *("--host", "0.0.0.0", "--port", "18000", "--ctx-size", "0", "--parallel", "1", "--sse-ping-interval", "1"),
     )
 
 
+def test_a_build_without_pings_is_not_asked_for_them() -> None:
+    old = FlagTable((Flag(("--model",)),))
+
+    assert "--sse-ping-interval" not in build(a_replica().shards[0], old).args
+
+
 def test_workers_start_first_and_the_head_calls_them_at_their_ports() -> None:
-    head, *workers = (llmgw_build_command(shard) for shard in a_replica(nodes=3).shards)
+    head, *workers = (build(shard) for shard in a_replica(nodes=3).shards)
 
     assert value_of("--rpc", a_replica(nodes=3)) == "10.0.0.2:18001,10.0.0.3:18002"
     assert workers[0].argv == ("/opt/llama/rpc-server", "--host", "0.0.0.0", "--port", "18001")
@@ -84,7 +98,7 @@ def test_workers_start_first_and_the_head_calls_them_at_their_ports() -> None:
 
 def test_the_head_stops_before_its_workers_and_gets_a_second_sigterm() -> None:  # E22
     for shard in a_replica(nodes=2).shards:
-        stop = llmgw_build_command(shard).stop
+        stop = build(shard).stop
         assert stop.head_first
         assert not stop.drains
         assert [step.signal for step in stop.steps] == ["SIGTERM", "SIGTERM"]
@@ -149,7 +163,7 @@ def test_a_hub_name_is_loaded_from_the_hub() -> None:
 
 
 def test_the_key_goes_by_environment_only() -> None:
-    command = llmgw_build_command(a_replica(api_key=Secret("sesame")).shards[0])
+    command = build(a_replica(api_key=Secret("sesame")).shards[0])
 
     assert command.secret_env == {"LLAMA_API_KEY": Secret("sesame")}
     assert "sesame" not in repr(command)
@@ -157,7 +171,7 @@ def test_the_key_goes_by_environment_only() -> None:
 
 
 def test_the_engines_own_configuration_is_shut_out() -> None:
-    command = llmgw_build_command(a_replica().shards[0])
+    command = build(a_replica().shards[0])
 
     assert "LLAMA_ARG_*" in command.unset_env
     assert command.env["XDG_CONFIG_HOME"] == "/run/llmgw/r-0/config"
@@ -167,14 +181,14 @@ def test_the_engines_own_configuration_is_shut_out() -> None:
 def test_a_shard_sees_its_own_gpus_and_none_when_it_has_none() -> None:
     replica = a_replica(slots=(a_slot(gpus=()),))
 
-    assert llmgw_build_command(a_replica().shards[0]).env["CUDA_VISIBLE_DEVICES"] == "GPU-a0,GPU-b0"
-    assert llmgw_build_command(replica.shards[0]).env["CUDA_VISIBLE_DEVICES"] == ""
+    assert build(a_replica().shards[0]).env["CUDA_VISIBLE_DEVICES"] == "GPU-a0,GPU-b0"
+    assert build(replica.shards[0]).env["CUDA_VISIBLE_DEVICES"] == ""
 
 
 def test_the_operators_arguments_go_to_the_head_and_the_environment_to_all() -> None:
     replica = a_replica(nodes=2, extra_args=("--threads", "8"), extra_env={"GGML_CUDA_NO_PINNED": "1"})
 
-    head, worker = (llmgw_build_command(shard) for shard in replica.shards)
+    head, worker = (build(shard) for shard in replica.shards)
 
     assert head.extra_args == ("--threads", "8")
     assert worker.extra_args == ()
@@ -257,7 +271,7 @@ def test_the_version_is_found_in_both_formats_and_behind_noise(text: str, versio
 
 
 def test_a_dry_run_is_the_command_without_its_connections() -> None:
-    command = llmgw_build_command(a_replica(nodes=2, extra_args=("--threads", "8")).shards[0])
+    command = build(a_replica(nodes=2, extra_args=("--threads", "8")).shards[0])
 
     dry = llmgw_dry_run(command)
 
@@ -270,7 +284,7 @@ def test_a_dry_run_is_the_command_without_its_connections() -> None:
 
 
 def test_a_worker_has_no_dry_run() -> None:
-    assert llmgw_dry_run(llmgw_build_command(a_replica(nodes=2).shards[1])) is None
+    assert llmgw_dry_run(build(a_replica(nodes=2).shards[1])) is None
 
 
 @pytest.mark.parametrize(

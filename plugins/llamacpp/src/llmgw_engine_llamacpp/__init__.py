@@ -47,10 +47,10 @@ def llmgw_refusals(replica: ReplicaSpec) -> tuple[str, ...]:
 
 
 @hookimpl
-def llmgw_build_command(shard: Shard) -> Command:
+def llmgw_build_command(shard: Shard, flags: FlagTable | None) -> Command:
     from llmgw_engine_llamacpp.command import build_command
 
-    return build_command(shard)
+    return build_command(shard, flags)
 
 
 @hookimpl

@@ -9,7 +9,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from llmgw_core.engine import Command, Endpoint, LaunchOrder, ReplicaSpec, Settings, Shard, Speculative, Stop, StopStep
+from llmgw_core.engine import (
+    Command,
+    Endpoint,
+    FlagTable,
+    LaunchOrder,
+    ReplicaSpec,
+    Settings,
+    Shard,
+    Speculative,
+    Stop,
+    StopStep,
+)
 from llmgw_engine_llamacpp.asking import UNSET_ENV
 from llmgw_engine_llamacpp.info import RPC_SERVER, SERVER
 
@@ -28,17 +39,17 @@ _NGRAM_MOD_LEAST = 48
 """The default of --spec-ngram-mod-n-min (b10068 to b10991): a shorter draft is thrown away."""
 
 
-def build_command(shard: Shard) -> Command:
-    return _build_head(shard) if shard.is_head else _build_worker(shard)
+def build_command(shard: Shard, flags: FlagTable | None = None) -> Command:
+    return _build_head(shard, flags) if shard.is_head else _build_worker(shard)
 
 
-def _build_head(shard: Shard) -> Command:
+def _build_head(shard: Shard, flags: FlagTable | None) -> Command:
     replica, slot = shard.replica, shard.slot
     config = f"{slot.directory}/config"
     return Command(
         program=SERVER,
         executable=slot.executable,
-        args=tuple(_head_args(replica)),
+        args=(*_head_args(replica), *_ping(flags)),
         extra_args=replica.extra_args,
         # /etc/llama.cpp/config.ini cannot be shut out; XDG_CONFIG_HOME/llama.cpp/config.ini applies from b10434 on.
         env={"XDG_CONFIG_HOME": config, **_common_env(shard)},
@@ -113,8 +124,12 @@ def _settings(settings: Settings) -> Iterator[str]:
         yield from ("--reasoning-format", settings.reasoning_parser)
     if settings.metrics:
         yield "--metrics"
-    # A stream that nobody reads ends at the next ping after SIGTERM; the default is 30 s.
-    yield from ("--sse-ping-interval", "1")
+
+
+def _ping(flags: FlagTable | None) -> Iterator[str]:
+    """After SIGTERM a stream ends at the next ping; the default is 30 s. b9093 has no such flag, b10068 has it."""
+    if flags is None or flags.documents("--sse-ping-interval"):
+        yield from ("--sse-ping-interval", "1")
 
 
 def _speculative(speculative: Speculative) -> Iterator[str]:
