@@ -205,6 +205,8 @@ def check_versions(
 ) -> tuple[EngineReport, ...]:
     """One report for each recorded version of the engine, oldest first."""
     info = engines.info(engine)
+    if not recorded_versions(info):
+        raise LlmgwError(f"the {engine} plugin has recorded no version's flags")
     return tuple(
         check_engine(engines, engine, read_recorded(info, version), profiles, widest=widest)
         for version in recorded_versions(info)

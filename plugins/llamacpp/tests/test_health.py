@@ -37,10 +37,16 @@ def test_a_shard_that_listens_everywhere_is_asked_at_home(listens: str, asked: s
 
 
 def test_metrics_that_would_not_answer_are_not_asked_for() -> None:
-    for replica in (keyless(settings=Settings(metrics=False)), HEAD.replica):  # the latter has an API key
-        probe = llmgw_health_probe(replica.shards[0])
-        assert probe is not None
-        assert probe.progress is None
+    probe = llmgw_health_probe(keyless(settings=Settings(metrics=False)).shards[0])
+    assert probe is not None
+    assert probe.progress is None
+
+
+def test_metrics_that_are_guarded_are_asked_for_with_the_key() -> None:
+    probe = llmgw_health_probe(HEAD)
+    assert probe is not None
+    assert probe.api_key == HEAD.replica.api_key is not None
+    assert probe.progress is not None
 
 
 def test_a_worker_is_never_asked() -> None:

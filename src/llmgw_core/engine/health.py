@@ -6,7 +6,7 @@ from enum import Enum
 
 from attrs import frozen
 
-from llmgw_core.model.replica import Endpoint
+from llmgw_core.model.replica import Endpoint, Secret
 
 
 @frozen
@@ -32,14 +32,16 @@ class Probe:
     timeout_s: float = 3.0
     """For one probe; an engine that generates a token for its health answer needs more."""
     progress: Progress | None = None
+    api_key: Secret | None = None
+    """Sent as a bearer token, where the engine guards what is asked."""
 
 
 class ReplyKind(Enum):
-    REFUSED = "refused"
-    """Nothing listens."""
-    TIMED_OUT = "timed out"
-    BROKEN = "broken"
-    """A connection, but no HTTP answer."""
+    """The values are for people."""
+
+    REFUSED = "nothing listens"
+    TIMED_OUT = "no answer in time"
+    BROKEN = "an answer that is not HTTP"
     ANSWERED = "answered"
 
 

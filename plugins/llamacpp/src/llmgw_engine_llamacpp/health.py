@@ -6,7 +6,7 @@ llama-server opens its port before it loads: refused, then 503, then 200, which 
 
 from __future__ import annotations
 
-from llmgw_core.engine import Endpoint, Health, Phase, Probe, Progress, Reply, ReplyKind, Shard
+from llmgw_core.engine import Health, Phase, Probe, Progress, Reply, ReplyKind, Shard
 
 # Documented by /metrics itself, b10434.
 _PROGRESS = Progress(
@@ -15,19 +15,14 @@ _PROGRESS = Progress(
     counters=("llamacpp:tokens_predicted_total", "llamacpp:prompt_tokens_total", "llamacpp:n_decode_total"),
 )
 
-# The addresses that mean "all" cannot be called everywhere.
-_EVERY = {"0.0.0.0": "127.0.0.1", "::": "::1"}
-
 
 def health_probe(shard: Shard) -> Probe | None:
     """A worker serves one client at a time and keeps one waiting: a probe of its port would disturb the head."""
     if not shard.is_head:
         return None
-    listen = shard.slot.listen
-    endpoint = Endpoint(_EVERY.get(listen.address, listen.address), listen.port)
-    # b10434, run: with an API key /health answers without it and /metrics with 401 only.
-    watched = shard.replica.settings.metrics and shard.replica.api_key is None
-    return Probe(endpoint, "/health", progress=_PROGRESS if watched else None)
+    progress = _PROGRESS if shard.replica.settings.metrics else None
+    # b10434, run: with an API key /health answers without it, and /metrics only with it.
+    return Probe(shard.slot.listen.from_own_node, "/health", progress=progress, api_key=shard.replica.api_key)
 
 
 def read_health(shard: Shard, reply: Reply) -> Health:
@@ -35,16 +30,9 @@ def read_health(shard: Shard, reply: Reply) -> Health:
     if not shard.is_head:
         return Health(Phase.READY, "an RPC worker is watched as a process only")
     if reply.kind is not ReplyKind.ANSWERED:
-        return Health(waiting, f"port {shard.slot.listen.port}: {_UNANSWERED[reply.kind]}")
+        return Health(waiting, f"port {shard.slot.listen.port}: {reply.kind.value}")
     if reply.status == 200:
         return Health(Phase.READY)
     if reply.status == 503:
         return Health(waiting, "it loads the model" if "Loading model" in reply.body else "/health answers 503")
     return Health(waiting, f"/health answers {reply.status}; is this llama-server?")
-
-
-_UNANSWERED = {
-    ReplyKind.REFUSED: "nothing listens",
-    ReplyKind.TIMED_OUT: "no answer in time",
-    ReplyKind.BROKEN: "an answer that is not HTTP",
-}

@@ -27,7 +27,7 @@ _SIGNS: tuple[Sign, ...] = (
     (FailureKind.WEIGHTS, re.compile(r"FileNotFoundError.*(?:safetensors|\.bin|\.pt|config\.json)")),
     # 0.5.3 and 0.5.4 list deprecated switches and raise this when one is used.
     (FailureKind.BAD_ARGUMENTS, re.compile(r"ValueError: .*--[\w-]+ is deprecated")),
-    (FailureKind.BAD_CONFIGURATION, re.compile(r"check_server_args|architectures .* (?:not|are) supported")),
+    (FailureKind.BAD_CONFIGURATION, re.compile(r"architectures .* (?:not|are) supported")),
     (
         FailureKind.PEER_LOST,
         re.compile(
@@ -36,6 +36,8 @@ _SIGNS: tuple[Sign, ...] = (
         ),
     ),
 )
+# The function that refuses impossible settings is named in the traceback, its reason in the last line.
+_CHECKED = re.compile(r", in check_server_args$", re.MULTILINE)
 # Lines that only point to a cause further up. The misspelling is SGLang's.
 _FAREWELLS = re.compile(r"Received sigquit from a child proces|It usually means the child failed")
 
@@ -48,7 +50,11 @@ def explain_exit(exit: Exit) -> Failure | None:
     if refused:
         return Failure(FailureKind.BAD_ARGUMENTS, refused)
     cause = find_cause(lines, _SIGNS)
-    return Failure(*cause) if cause else _unexplained(exit, lines)
+    if cause:
+        return Failure(*cause)
+    if _CHECKED.search(exit.log_tail):
+        return Failure(FailureKind.BAD_CONFIGURATION, last_error(lines, _FAREWELLS) or str(exit))
+    return _unexplained(exit, lines)
 
 
 def _unexplained(exit: Exit, lines: list[str]) -> Failure:
@@ -56,5 +62,7 @@ def _unexplained(exit: Exit, lines: list[str]) -> Failure:
     last = f"; it said last: {said}" if said else "; it said nothing"
     if any(map(_FAREWELLS.search, lines)):
         return Failure(FailureKind.CRASHED, f"one of its processes failed, and it ended with {exit}{last}")
+    if exit.code == 0:
+        return Failure(FailureKind.CRASHED, f"ended with exit code 0 and nobody asked it to{last}")
     killed = exit.signal is not None or exit.code == 137
     return Failure(FailureKind.KILLED if killed else FailureKind.CRASHED, f"ended with {exit}{last}")

@@ -19,11 +19,6 @@ _PROGRESS = Progress(
     running=("sglang:num_running_reqs",),
     counters=("sglang:token_usage", "sglang:gen_throughput"),
 )
-_UNANSWERED = {
-    ReplyKind.REFUSED: "nothing listens",
-    ReplyKind.TIMED_OUT: "no answer in time",
-    ReplyKind.BROKEN: "an answer that is not HTTP",
-}
 
 
 def health_probe(shard: Shard) -> Probe | None:
@@ -38,7 +33,7 @@ def read_health(shard: Shard, reply: Reply) -> Health:
         return Health(Phase.READY, "a worker is watched as a process only")
     waiting = Phase.UNREADY if reply.seen_ready else Phase.STARTING
     if reply.kind is not ReplyKind.ANSWERED:
-        return Health(waiting, f"port {shard.slot.listen.port}: {_UNANSWERED[reply.kind]}")
+        return Health(waiting, f"port {shard.slot.listen.port}: {reply.kind.value}")
     if reply.status == 200:
         return Health(Phase.READY)
     if reply.status == 503:

@@ -21,4 +21,5 @@ INFO = EngineInfo(
         ),
     ),
     renames=RENAMES,
+    surfaces="llmgw_engine_sglang.surfaces",
 )

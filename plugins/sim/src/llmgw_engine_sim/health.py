@@ -5,20 +5,16 @@ In: a shard, a reply.  Out: `Probe`, `Health`.  Pure and total.
 
 from __future__ import annotations
 
-from llmgw_core.engine import Endpoint, Health, Phase, Probe, Progress, Reply, ReplyKind, Shard
+from llmgw_core.engine import Health, Phase, Probe, Progress, Reply, ReplyKind, Shard
 
 _PROGRESS = Progress("/metrics", running=("sim:requests_running",), counters=("sim:tokens_total",))
-
-# The addresses that mean "all" cannot be called everywhere.
-_EVERY = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 
 
 def health_probe(shard: Shard) -> Probe | None:
     if not shard.is_head:
         return None
-    listen = shard.slot.listen
-    endpoint = Endpoint(_EVERY.get(listen.address, listen.address), listen.port)
-    return Probe(endpoint, "/health", progress=_PROGRESS if shard.replica.settings.metrics else None)
+    progress = _PROGRESS if shard.replica.settings.metrics else None
+    return Probe(shard.slot.listen.from_own_node, "/health", progress=progress)
 
 
 def read_health(shard: Shard, reply: Reply) -> Health:

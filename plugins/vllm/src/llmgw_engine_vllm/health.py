@@ -15,11 +15,6 @@ _PROGRESS = Progress(
     running=("vllm:num_requests_running",),
     counters=("vllm:iteration_tokens_total_count",),
 )
-_UNANSWERED = {
-    ReplyKind.REFUSED: "nothing listens",
-    ReplyKind.TIMED_OUT: "no answer in time",
-    ReplyKind.BROKEN: "an answer that is not HTTP",
-}
 
 
 def health_probe(shard: Shard) -> Probe | None:
@@ -33,7 +28,7 @@ def read_health(shard: Shard, reply: Reply) -> Health:
         return Health(Phase.READY, "a headless worker is watched as a process only")
     waiting = Phase.UNREADY if reply.seen_ready else Phase.STARTING
     if reply.kind is not ReplyKind.ANSWERED:
-        return Health(waiting, f"port {shard.slot.listen.port}: {_UNANSWERED[reply.kind]}")
+        return Health(waiting, f"port {shard.slot.listen.port}: {reply.kind.value}")
     if reply.status == 200:
         return Health(Phase.READY)
     if reply.status == 503:
