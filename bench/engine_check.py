@@ -1,20 +1,24 @@
 """`make bench`: what engine-check costs, as multiples of an empty Python on the same machine in the same run.
 
 Whole processes are timed from outside, in turn (A B C A B C …), so that a machine whose speed drifts slows all alike;
-the median of each is divided by the median of `python -c pass`. The help texts are the recorded ones where they are
+the median of each is divided by the median of `python -c pass`. Bytecode is compiled first, as pip does for a wheel;
+without it every start would compile the sources again. The help texts are the recorded ones where they are
 there (see `llmgw_core.testing.recorded`), else a text of like size made from the recorded flags.
 """
 
 from __future__ import annotations
 
+import compileall
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 
+import llmgw_core
 from llmgw_core.plugins import load_engines
 from llmgw_core.surface import read_surfaces
 from llmgw_core.testing.recorded import recorded_directory
@@ -28,6 +32,8 @@ PEERS = {"vllm-router --help": 50, "litellm --help": 483, "sglang --help": 687, 
 
 
 def main() -> None:
+    for package in (llmgw_core, *(import_module(f"llmgw_engine_{engine}") for engine in ("llamacpp", "sglang"))):
+        compileall.compile_dir(str(Path(str(package.__file__)).parent), quiet=1)
     with tempfile.TemporaryDirectory() as directory:
         llama = _text(Path(directory), "llamacpp", "llama-server", "llamacpp-b10991.help.txt")
         check = [LLMGW, "ctl", "engine-check", "llamacpp", "--help-output", f"@{llama}"]

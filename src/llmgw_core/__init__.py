@@ -5,8 +5,9 @@ Names are imported when they are first used, so that importing the package costs
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING
+
+from llmgw_core.lazy import lazy_names
 
 if TYPE_CHECKING:
     from llmgw_core.checking import Material as Material
@@ -52,56 +53,44 @@ if TYPE_CHECKING:
     from llmgw_core.plan.verdict import Verdict as Verdict
     from llmgw_core.plugins import load_engines as load_engines
 
-_HOMES = {
-    "llmgw_core.checking": (
-        "Material",
-        "NamedProfile",
-        "check_engine",
-        "check_versions",
-        "read_given",
-        "read_recorded",
-        "recorded_versions",
-        "select_profiles",
-    ),
-    "llmgw_core.codec": ("parse_catalog",),
-    "llmgw_core.engine": (
-        "ENGINE_API",
-        "Command",
-        "Endpoint",
-        "EngineInfo",
-        "Exit",
-        "Flag",
-        "FlagTable",
-        "Hca",
-        "Parallel",
-        "ReplicaSpec",
-        "Reply",
-        "Secret",
-        "Settings",
-        "Shard",
-        "Slot",
-        "Speculative",
-    ),
-    "llmgw_core.engines": ("Engines", "PluginFailed", "RefusedPlugin"),
-    "llmgw_core.errors": ("ImpossibleReplica", "LlmgwError", "NotCompleteHelp", "UnknownEngine"),
-    "llmgw_core.hooks": ("hookimpl",),
-    "llmgw_core.model.catalog": ("Catalog", "Profile"),
-    "llmgw_core.plan.engine_check": ("EngineReport", "FlagReport", "Outcome", "RoleCommand", "compare"),
-    "llmgw_core.plan.verdict": ("Verdict",),
-    "llmgw_core.plugins": ("load_engines",),
-}
-_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
-
-__all__ = sorted(_HOME_OF)
-
-
-def __getattr__(name: str) -> object:
-    if name not in _HOME_OF:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value: object = getattr(import_module(_HOME_OF[name]), name)
-    globals()[name] = value  # the next use finds it without this function, and before a submodule of the same name
-    return value
-
-
-def __dir__() -> list[str]:
-    return __all__
+__getattr__, __all__ = lazy_names(
+    globals(),
+    {
+        "llmgw_core.checking": (
+            "Material",
+            "NamedProfile",
+            "check_engine",
+            "check_versions",
+            "read_given",
+            "read_recorded",
+            "recorded_versions",
+            "select_profiles",
+        ),
+        "llmgw_core.codec": ("parse_catalog",),
+        "llmgw_core.engine": (
+            "ENGINE_API",
+            "Command",
+            "Endpoint",
+            "EngineInfo",
+            "Exit",
+            "Flag",
+            "FlagTable",
+            "Hca",
+            "Parallel",
+            "ReplicaSpec",
+            "Reply",
+            "Secret",
+            "Settings",
+            "Shard",
+            "Slot",
+            "Speculative",
+        ),
+        "llmgw_core.engines": ("Engines", "PluginFailed", "RefusedPlugin"),
+        "llmgw_core.errors": ("ImpossibleReplica", "LlmgwError", "NotCompleteHelp", "UnknownEngine"),
+        "llmgw_core.hooks": ("hookimpl",),
+        "llmgw_core.model.catalog": ("Catalog", "Profile"),
+        "llmgw_core.plan.engine_check": ("EngineReport", "FlagReport", "Outcome", "RoleCommand", "compare"),
+        "llmgw_core.plan.verdict": ("Verdict",),
+        "llmgw_core.plugins": ("load_engines",),
+    },
+)

@@ -9,13 +9,13 @@ so commands are built anew for each table.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from attrs import evolve, field, frozen
 
 from llmgw_core.engine import EngineInfo, FlagTable, ImpossibleReplica, NotCompleteHelp, ReplicaSpec
 from llmgw_core.engines import Engines
 from llmgw_core.errors import LlmgwError
-from llmgw_core.model.catalog import Catalog, Profile
 from llmgw_core.model.replica import frozen_mapping
 from llmgw_core.plan.engine_check import (
     LLMGW,
@@ -26,8 +26,10 @@ from llmgw_core.plan.engine_check import (
     RoleCommand,
     compare,
 )
-from llmgw_core.plan.profile import stand_in_replica
 from llmgw_core.surface import read_surfaces
+
+if TYPE_CHECKING:
+    from llmgw_core.model.catalog import Catalog, Profile
 
 
 @frozen
@@ -169,6 +171,8 @@ def build_commands(
             spec = evolve(spec, settings=evolve(spec.settings, chat_template=None))
         commands += _commands_of(engines, info, material, spec, LLMGW)
     for named in profiles:
+        from llmgw_core.plan.profile import stand_in_replica  # the catalog's classes are made only where there is one
+
         try:
             spec = stand_in_replica(named.profile, named.name, named.served_name, named.source)
             commands += _commands_of(engines, info, material, spec, named.name)

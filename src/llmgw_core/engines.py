@@ -6,29 +6,19 @@ gives is of the type that the hook names, or the plugin has failed.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Collection, Sequence
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import pluggy
 from attrs import frozen
 
-from llmgw_core.engine import (
-    Command,
-    EngineInfo,
-    Exit,
-    Failure,
-    FlagTable,
-    Health,
-    Probe,
-    ReplicaSpec,
-    Reply,
-    Shard,
-)
+from llmgw_core.engine import Command, EngineInfo, FlagTable, ReplicaSpec, Shard
 from llmgw_core.errors import ImpossibleReplica, LlmgwError, NotCompleteHelp, UnknownEngine
 
+if TYPE_CHECKING:
+    from llmgw_core.engine import Exit, Failure, Health, Probe, Reply
+
 T = TypeVar("T")
-_log = logging.getLogger("llmgw.plugins")
 
 
 @frozen
@@ -130,22 +120,30 @@ class Engines:
         return self._ask(engine, "llmgw_read_dry_run", tuple, exit=exit)
 
     def health_probe(self, shard: Shard) -> Probe | None:
+        from llmgw_core.engine import Probe  # here and below: engine-check starts quicker without these
+
         return self._ask(shard.replica.engine, "llmgw_health_probe", Probe, shard=shard)
 
     def read_health(self, shard: Shard, reply: Reply) -> Health:
+        from llmgw_core.engine import Health
+
         return self._call(shard.replica.engine, "llmgw_read_health", Health, shard=shard, reply=reply)
 
     def explain_exit(self, engine: str, exit: Exit) -> Failure | None:
+        from llmgw_core.engine import Failure
+
         return self._ask(engine, "llmgw_explain_exit", Failure, exit=exit)
 
     def announce(self, fact: object) -> None:
         """Tell every plugin that observes; one that raises is logged and stops nobody."""
+        import logging
+
         for name, plugin in self._manager.list_name_plugin():
             others = [other for other in self._manager.get_plugins() if other is not plugin]
             try:
                 self._manager.subset_hook_caller("llmgw_announce", others)(fact=fact)
             except Exception:
-                _log.exception("observer failed", extra={"plugin": name})
+                logging.getLogger("llmgw.plugins").exception("observer failed", extra={"plugin": name})
 
     def _call(self, engine: str, hook: str, gives: type[T], **arguments: object) -> T:
         result = self._ask(engine, hook, gives, **arguments)

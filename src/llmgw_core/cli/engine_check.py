@@ -173,6 +173,8 @@ def _catalog(options: Options) -> Catalog | None:
 
 
 def _profiles(options: Options, engine: str, catalog: Catalog | None) -> tuple[NamedProfile, ...]:
+    if catalog is None and not options.extra_args:
+        return ()
     from llmgw_core.checking import NamedProfile, select_profiles
     from llmgw_core.model.catalog import Profile
 

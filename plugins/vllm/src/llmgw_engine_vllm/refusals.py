@@ -23,7 +23,8 @@ def _wrong_sizes(replica: ReplicaSpec) -> Iterator[str]:
         yield f"{sizes} leaves some of its {nodes} nodes without work"
     if gpus and parallel.world > gpus:
         yield f"{sizes} exceeds its {gpus} GPUs"
-    # vLLM 0.32.0: a node belongs to one data-parallel rank, so ranks that span nodes need the same number each.
+    # As vLLM's public source has it (nnodes_within_dp), not tried: a node belongs to one data-parallel rank, so ranks
+    # that span nodes need the same number each.
     if ranks_span_nodes(replica) and nodes % parallel.data:
         yield f"data {parallel.data} neither divides {nodes} nodes nor is a multiple of them"
     # vLLM 0.32.0: --enable-expert-parallel is a switch; the size is always tensor x data.

@@ -15,7 +15,7 @@ RENAMES = (
         "--no-enable-log-requests",
         by="0.18.0",
         last="0.16.0",
-        note="not needed: requests are not logged by default from 0.10.2",
+        note="requests are not logged by default from 0.10.2; --enable-log-requests means the opposite",
     ),
     _gone("--num-scheduler-steps", by="0.10.2", last="0.9.2", note="multi-step scheduling is gone"),
     _gone("--multi-step-stream-outputs", by="0.10.2", last="0.9.2", note="multi-step scheduling is gone"),
@@ -52,7 +52,8 @@ RENAMES = (
     _gone("--max-num-partial-prefills", by="0.28.0", last="0.24.0"),
     _gone("--max-long-partial-prefills", by="0.28.0", last="0.24.0"),
     _gone("--override-attention-dtype", by="0.28.0", last="0.24.0"),
-    # Older than the recorded texts: vLLM's issue 19775.
+    # Older than the recorded texts.
+    Rename("--worker-use-ray", ("--distributed-executor-backend ray",), "0.7.0", "reports of users of 0.7.0"),
     Rename("--speculative-model", ("--speculative-config",), "0.9.2", "vLLM issue 19775", note="a JSON object"),
     Rename("--num-speculative-tokens", ("--speculative-config",), "0.9.2", "vLLM issue 19775", note="a JSON object"),
 )
