@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from attrs import field, frozen
+from attrs import field, fields, frozen
 
-from llmgw_core.model.replica import Parallel, Settings, Speculative, frozen_mapping
+from llmgw_core.model.replica import Parallel, Settings, frozen_mapping
 
 
-@frozen
-class Profile:
-    """A named way to run a model. A size or setting that is left out is the engine's own default."""
+@frozen(kw_only=True)
+class Profile(Settings):
+    """A named way to run a model: the settings, and how it is divided over nodes."""
 
     engine: str
     nodes: int = 1
@@ -20,19 +20,6 @@ class Profile:
     pipeline_parallel: int = 1
     data_parallel: int = 1
     expert_parallel: int = 1
-    context_length: int | None = None
-    max_sequences: int | None = None
-    gpu_memory_fraction: float | None = None
-    dtype: str | None = None
-    quantization: str | None = None
-    kv_cache_dtype: str | None = None
-    prefix_caching: bool | None = None
-    chat_template: str | None = None
-    tool_call_parser: str | None = None
-    reasoning_parser: str | None = None
-    trust_remote_code: bool = False
-    speculative: Speculative | None = None
-    metrics: bool = True
     extra_args: tuple[str, ...] = ()
     env: Mapping[str, str] = field(factory=dict, converter=frozen_mapping, hash=False)
 
@@ -42,21 +29,7 @@ class Profile:
 
     @property
     def settings(self) -> Settings:
-        return Settings(
-            context_length=self.context_length,
-            max_sequences=self.max_sequences,
-            gpu_memory_fraction=self.gpu_memory_fraction,
-            dtype=self.dtype,
-            quantization=self.quantization,
-            kv_cache_dtype=self.kv_cache_dtype,
-            prefix_caching=self.prefix_caching,
-            chat_template=self.chat_template,
-            tool_call_parser=self.tool_call_parser,
-            reasoning_parser=self.reasoning_parser,
-            trust_remote_code=self.trust_remote_code,
-            speculative=self.speculative,
-            metrics=self.metrics,
-        )
+        return Settings(**{each.name: getattr(self, each.name) for each in fields(Settings)})
 
 
 @frozen
