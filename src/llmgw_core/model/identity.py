@@ -40,9 +40,8 @@ class BadName(LlmgwError):
 
 
 def check_name(name: str) -> str:
-    """`name`, when it is a DNS label in small letters: it is host name, VM name and common name, and stands in paths."""
+    """`name`, when it is a DNS label in small letters: it names the host, the VM and the certificate, and files."""
     if not _LABEL.fullmatch(name):
-        raise BadName(
-            f"{name!r} cannot be a node id: it takes 1 to 63 of a-z, 0-9 and -, and begins and ends with a letter or digit"
-        )
+        rule = "1 to 63 of a-z, 0-9 and -, a letter or digit at both ends"
+        raise BadName(f"{name!r} cannot be a name of a node or of anybody else: it takes {rule}")
     return name
