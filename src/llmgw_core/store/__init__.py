@@ -1,0 +1,1 @@
+"""What the control plane remembers: SQLite, one transaction for each call, synchronous."""

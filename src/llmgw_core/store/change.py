@@ -1,0 +1,87 @@
+"""What can be written: each change is a value, and a group of them is one transaction."""
+
+from __future__ import annotations
+
+from attrs import frozen
+
+
+@frozen
+class NodeConnected:
+    """A node's link was accepted. Its stored reports of an earlier instance are numbered anew."""
+
+    name: str
+    role: str
+    serial: str
+    key_fingerprint: str
+    until: float
+    address: str
+    instance: str
+    now: float
+
+
+@frozen
+class CertificateSeen:
+    """A peer that is no node was accepted."""
+
+    name: str
+    role: str
+    serial: str
+    until: float
+    now: float
+
+
+@frozen
+class NodeReported:
+    """A report with a number that is not higher than the stored one of the same instance changes nothing."""
+
+    name: str
+    instance: str
+    number: int
+    facts: str
+    """JSON."""
+    now: float
+
+
+@frozen
+class NodeLastSeen:
+    name: str
+    now: float
+
+
+@frozen
+class NodeRemoved:
+    name: str
+
+
+@frozen
+class SerialRevoked:
+    serial: str
+    name: str
+    by: str
+    reason: str
+    now: float
+
+
+@frozen
+class SerialUnrevoked:
+    serial: str
+
+
+@frozen
+class EventHappened:
+    kind: str
+    node: str
+    reason: str
+    now: float
+
+
+Change = (
+    NodeConnected
+    | CertificateSeen
+    | NodeReported
+    | NodeLastSeen
+    | NodeRemoved
+    | SerialRevoked
+    | SerialUnrevoked
+    | EventHappened
+)

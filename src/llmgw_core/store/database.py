@@ -1,0 +1,164 @@
+"""The SQLite file: opened, migrated, written in groups, read, copied.
+
+Rules: one connection writes (WAL, synchronous=FULL), so what `commit` returned from is on the disk; a group is one
+transaction, all of it or nothing; a full disk raises `StoreFull`, changes nothing, and the next commit may work again.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+from contextlib import closing
+from importlib.resources import files
+from pathlib import Path
+
+from llmgw_core.errors import LlmgwError
+from llmgw_core.store.change import (
+    CertificateSeen,
+    Change,
+    EventHappened,
+    NodeConnected,
+    NodeLastSeen,
+    NodeRemoved,
+    NodeReported,
+    SerialRevoked,
+    SerialUnrevoked,
+)
+
+BUSY_S = 5.0
+"""How long a write waits for somebody else's (a backup tool's) lock."""
+
+
+class StoreFailed(LlmgwError):
+    """The store could not be opened, read or written."""
+
+
+class StoreFull(StoreFailed):
+    """There is no room on the disk under the store."""
+
+
+class Database:
+    """The control plane's memory. Not for several threads at once."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        try:
+            self._connection = sqlite3.connect(path, timeout=BUSY_S, isolation_level=None, check_same_thread=False)
+            self._connection.row_factory = sqlite3.Row
+            self._connection.execute("PRAGMA journal_mode = WAL")
+            self._connection.execute("PRAGMA synchronous = FULL")
+            self._connection.execute("PRAGMA foreign_keys = ON")
+            _migrate(self._connection)
+        except sqlite3.Error as error:
+            raise _failed(f"cannot open {path}", error) from error
+
+    def close(self) -> None:
+        self._connection.close()
+
+    def commit(self, changes: Sequence[Change]) -> None:
+        """Write all of `changes`, or none of them; raises `StoreFull` or `StoreFailed`."""
+        try:
+            self._connection.execute("BEGIN IMMEDIATE")
+            for change in changes:
+                _write(self._connection, change)
+            self._connection.execute("COMMIT")
+        except sqlite3.Error as error:
+            self._roll_back()
+            raise _failed(f"cannot write {self.path}", error) from error
+
+    def _roll_back(self) -> None:
+        if self._connection.in_transaction:
+            self._connection.execute("ROLLBACK")
+
+    def read(self, question: str, *arguments: object) -> list[sqlite3.Row]:
+        """The rows of one SELECT."""
+        try:
+            return self._connection.execute(question, arguments).fetchall()
+        except sqlite3.Error as error:
+            raise _failed(f"cannot read {self.path}", error) from error
+
+    def back_up(self, target: Path) -> None:
+        """Copy the whole store, consistent, to a file that must not be there."""
+        if target.exists():
+            raise StoreFailed(f"{target} is there already; name a file that is not")
+        try:
+            with closing(sqlite3.connect(target)) as copy:
+                self._connection.backup(copy)
+        except sqlite3.Error as error:
+            target.unlink(missing_ok=True)
+            raise _failed(f"cannot back up to {target}", error) from error
+
+
+def _failed(what: str, error: sqlite3.Error) -> StoreFailed:
+    if getattr(error, "sqlite_errorname", "") == "SQLITE_FULL":
+        return StoreFull(f"{what}: the disk is full; nothing of this change is stored, make room and it works again")
+    return StoreFailed(f"{what}: {error}")
+
+
+def _migrate(connection: sqlite3.Connection) -> None:
+    """Bring the schema to this release's number, step by step, each in one transaction."""
+    steps = sorted(each.name for each in files("llmgw_core.store.migrations").iterdir() if each.name.endswith(".sql"))
+    (version,) = connection.execute("PRAGMA user_version").fetchone()
+    if version > len(steps):
+        raise StoreFailed(f"the store has schema {version}, this release knows up to {len(steps)}; install a newer one")
+    for number, name in enumerate(steps[version:], version + 1):
+        script = files("llmgw_core.store.migrations").joinpath(name).read_text(encoding="utf-8")
+        connection.executescript(f"BEGIN IMMEDIATE; {script} PRAGMA user_version = {number}; COMMIT;")
+
+
+def _write(connection: sqlite3.Connection, change: Change) -> None:
+    match change:
+        case NodeConnected():
+            _write_connected(connection, change)
+        case CertificateSeen():
+            _write_certificate(connection, change)
+        case NodeReported():
+            connection.execute(
+                "UPDATE node SET facts = ?, report_number = ?, last_seen = ?"
+                " WHERE name = ? AND instance = ? AND report_number < ?",
+                (change.facts, change.number, change.now, change.name, change.instance, change.number),
+            )
+        case NodeLastSeen():
+            connection.execute("UPDATE node SET last_seen = ? WHERE name = ?", (change.now, change.name))
+        case NodeRemoved():
+            connection.execute("DELETE FROM node WHERE name = ?", (change.name,))
+        case SerialRevoked():
+            connection.execute(
+                "INSERT OR IGNORE INTO revocation (serial, name, at, by, reason) VALUES (?, ?, ?, ?, ?)",
+                (change.serial, change.name, change.now, change.by, change.reason),
+            )
+        case SerialUnrevoked():
+            connection.execute("DELETE FROM revocation WHERE serial = ?", (change.serial,))
+        case EventHappened():
+            connection.execute(
+                "INSERT INTO event (at, node, kind, reason) VALUES (?, ?, ?, ?)",
+                (change.now, change.node, change.kind, change.reason),
+            )
+
+
+def _write_connected(connection: sqlite3.Connection, change: NodeConnected) -> None:
+    seen = CertificateSeen(change.name, change.role, change.serial, change.until, change.now)
+    _write_certificate(connection, seen)
+    connection.execute(
+        "INSERT INTO node (name, serial, key_fingerprint, until, address, instance, report_number, first_seen, last_seen)"
+        " VALUES (:name, :serial, :key, :until, :address, :instance, 0, :now, :now)"
+        " ON CONFLICT (name) DO UPDATE SET serial = :serial, key_fingerprint = :key, until = :until, address = :address,"
+        " report_number = CASE WHEN instance = :instance THEN report_number ELSE 0 END,"
+        " instance = :instance, last_seen = :now",
+        {
+            "name": change.name,
+            "serial": change.serial,
+            "key": change.key_fingerprint,
+            "until": change.until,
+            "address": change.address,
+            "instance": change.instance,
+            "now": change.now,
+        },
+    )
+
+
+def _write_certificate(connection: sqlite3.Connection, change: CertificateSeen) -> None:
+    connection.execute(
+        "INSERT OR IGNORE INTO certificate (serial, role, name, until, first_seen) VALUES (?, ?, ?, ?, ?)",
+        (change.serial, change.role, change.name, change.until, change.now),
+    )

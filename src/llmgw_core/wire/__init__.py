@@ -1,0 +1,1 @@
+"""The link between the control plane and its peers, without I/O."""

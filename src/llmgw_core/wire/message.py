@@ -1,0 +1,152 @@
+"""The whole vocabulary of the link: what each peer may say.
+
+One JSON object a message; its `kind` is the class's name. Unknown kinds and unknown fields are tolerated, so that a
+newer peer can say more; the protocol's number changes only when an old word changes its meaning.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from attrs import frozen
+
+from llmgw_core.model.node import NodeFacts
+
+PROTOCOL = 1
+SPOKEN = (1,)
+"""The protocols that this release understands."""
+MESSAGE_LIMIT_BYTES = 4 * 1024 * 1024
+
+
+@frozen
+class Hello:
+    """The first message of every peer."""
+
+    protocol: int
+    name: str
+    """Who the peer claims to be; its certificate must agree."""
+    version: str = ""
+    instance: str = ""
+    """An agent's process, at random; its reports are numbered within it."""
+
+
+@frozen
+class Welcome:
+    """The control plane's answer to a Hello."""
+
+    protocol: int
+    heartbeat_s: float
+    acknowledged: int = 0
+    """The last report of this instance that is stored."""
+
+
+@frozen
+class Refused:
+    """The last message on a link: why the other side is not heard."""
+
+    reason: str
+
+
+@frozen
+class Report:
+    """All that an agent knows of its node, whenever it changed. The first one of a link is the snapshot."""
+
+    number: int
+    facts: NodeFacts
+
+
+@frozen
+class Acknowledged:
+    """Reports up to this number are stored."""
+
+    number: int
+
+
+@frozen
+class Heartbeat:
+    number: int
+
+
+@frozen
+class HeartbeatSeen:
+    number: int
+
+
+@frozen
+class CheckEngine:
+    """Control plane to agent: run an engine-check now."""
+
+    id: int
+    engine: str
+
+
+@frozen
+class EngineChecked:
+    """Agent to control plane. `report` is what `engine-check --json` prints; without one, `reason` says why."""
+
+    id: int
+    report: dict[str, Any] | None = None
+    reason: str = ""
+
+
+@frozen
+class RenewCertificate:
+    """Agent to control plane: sign this request's public key (PEM) for the name that I have."""
+
+    request_pem: str
+
+
+@frozen
+class CertificateRenewed:
+    """`certificate_pem` is empty when the authority cannot be reached; `reason` says why."""
+
+    certificate_pem: str = ""
+    reason: str = ""
+
+
+@frozen
+class Ask:
+    """An operator's question or order; `what` is one of the control plane's operations."""
+
+    id: int
+    what: str
+    arguments: dict[str, Any]
+
+
+@frozen
+class Answer:
+    id: int
+    value: Any
+
+
+@frozen
+class Failed:
+    """The operator's question could not be answered; one line, fit to be printed."""
+
+    id: int
+    reason: str
+
+
+Message = (
+    Hello
+    | Welcome
+    | Refused
+    | Report
+    | Acknowledged
+    | Heartbeat
+    | HeartbeatSeen
+    | CheckEngine
+    | EngineChecked
+    | RenewCertificate
+    | CertificateRenewed
+    | Ask
+    | Answer
+    | Failed
+)
+
+
+@frozen
+class Unknown:
+    """A message of a kind that this release does not know. It is passed over."""
+
+    kind: str
