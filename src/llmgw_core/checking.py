@@ -60,11 +60,8 @@ class Material:
 def select_profiles(catalog: Catalog, engine: str, names: Sequence[str] = ()) -> tuple[NamedProfile, ...]:
     """The catalog's profiles of this engine, or those named; raises where a named one is not there or is another's."""
     for name in names:
-        if name not in catalog.profiles:
-            known = ", ".join(sorted(catalog.profiles)) or "none"
-            raise LlmgwError(f"the catalog has no profile {name!r} (there are: {known})")
-        if catalog.profiles[name].engine != engine:
-            raise LlmgwError(f"profile {name} is for {catalog.profiles[name].engine}, not for {engine}")
+        if catalog.profile(name).engine != engine:
+            raise LlmgwError(f"profile {name} is for {catalog.profile(name).engine}, not for {engine}")
     return tuple(_named(catalog, name) for name in names or catalog.profiles if catalog.profiles[name].engine == engine)
 
 
@@ -134,18 +131,31 @@ def check_engine(
         return report
     commands, impossible = build_commands(engines, info, material, profiles, widest=widest)
     compared = compare(info, commands, material.tables, lambda name: read_surfaces(info, name))
-    return _conclude(evolve(report, dry_runs=tuple(dry_runs)), compared, impossible)
+    lacking = _needed_but_missing(material, info, profiles)
+    return _conclude(evolve(report, dry_runs=tuple(dry_runs)), compared, impossible, lacking)
 
 
-def _conclude(report: EngineReport, compared: Comparison, impossible: Sequence[str]) -> EngineReport:
+def _needed_but_missing(material: Material, info: EngineInfo, profiles: Sequence[NamedProfile]) -> str:
+    """A workers' program without a table is a warning, until a profile over several nodes needs it: then, why."""
+    worker = info.programs[-1].name
+    needing = [named.name for named in profiles if named.profile.nodes > 1]
+    if worker in material.tables or not needing:
+        return ""
+    why = next((text for text in material.warnings if worker in text), f"{worker} was not examined")
+    return f"profile {needing[0]} needs {worker}: {why}"
+
+
+def _conclude(report: EngineReport, compared: Comparison, impossible: Sequence[str], lacking: str) -> EngineReport:
     refused = [run for run in report.dry_runs if run.complaints]
     outcome = compared.outcome
     if outcome is Outcome.ACCEPTED and (impossible or refused):
         outcome = Outcome.FINDINGS
+    if outcome is Outcome.ACCEPTED and lacking:
+        outcome = Outcome.UNCHECKED
     return evolve(
         report,
         outcome=outcome,
-        reason="; ".join(filter(None, (compared.unchecked, *impossible))),
+        reason="; ".join(filter(None, (compared.unchecked, lacking, *impossible))),
         warnings=(*report.warnings, *compared.warnings),
         flags=compared.flags,
     )

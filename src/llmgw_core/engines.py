@@ -14,6 +14,7 @@ from attrs import frozen
 
 from llmgw_core.engine import Command, EngineInfo, FlagTable, ReplicaSpec, Shard
 from llmgw_core.errors import ImpossibleReplica, LlmgwError, NotCompleteHelp, UnknownEngine
+from llmgw_core.plan.command_line import own_flags_in
 
 if TYPE_CHECKING:
     from llmgw_core.engine import Exit, Failure, Health, Probe, Reply
@@ -91,7 +92,11 @@ class Engines:
         return self._call(engine, "llmgw_widest_specs", tuple)
 
     def refusals(self, replica: ReplicaSpec) -> tuple[str, ...]:
-        return self._call(replica.engine, "llmgw_refusals", tuple, replica=replica)
+        """Why this engine cannot run the replica; empty when it can."""
+        info = self.info(replica.engine)
+        own = own_flags_in(replica.extra_args, info.own_flags, info.programs[0].spelling)
+        clauses = tuple(f"its extra arguments set {flag}, which llmgw sets itself" for flag in own)
+        return (*clauses, *self._call(replica.engine, "llmgw_refusals", tuple, replica=replica))
 
     def build_command(self, shard: Shard, flags: FlagTable | None = None) -> Command:
         """The shard's command; raises `ImpossibleReplica` with all of this engine's refusals."""

@@ -102,4 +102,4 @@ def llmgw_explain_exit(exit: Exit) -> Failure | None:
 
 @hookspec
 def llmgw_announce(fact: Any) -> None:
-    """Something happened (an engine was checked, …). For observers; what one raises is logged and stops nobody."""
+    """Something happened: an `EngineReport` was made. For observers; what one raises is logged and stops nobody."""

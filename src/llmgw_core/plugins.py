@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 
 ENGINE_GROUP = "llmgw.engines"
 SITE_GROUP = "llmgw.site"
-SPOKEN_APIS = (ENGINE_API, ENGINE_API - 1)
+SPOKEN_APIS = tuple(range(max(1, ENGINE_API - 1), ENGINE_API + 1))
+"""This version of the contract and the one before."""
 
 
 class _Refusal(Exception):

@@ -216,6 +216,7 @@ def test_an_impossible_profile_is_a_finding_with_the_numbers(tmp_path: Path) -> 
         (["vllm", "--profile", "p"], "--profile needs --catalog"),
         (["vllm", "--dry-run", "--help-output", "x"], "--dry-run runs the engine"),
         (["vllm", "--profiles-only"], "--profiles-only needs --catalog"),
+        (["llamacpp", "--worker-executable", "x", "--engine-version", "b10991"], "--worker-executable runs a program"),
         (["vllm", "--worker-help-output", "x"], "--worker-help-output needs --help-output"),
         (["nothere"], "no engine plugin 'nothere' is installed"),
         (["vllm", "--help-output", "@/no/such/file"], "cannot read /no/such/file: No such file or directory"),
@@ -229,6 +230,44 @@ def test_mistakes_are_one_line_and_exit_code_2(arguments: list[str], said: str) 
     assert said in ended.stderr
     assert "Traceback" not in ended.stderr
     assert ended.stdout == ""
+
+
+def test_a_profile_over_nodes_needs_the_workers_program_checked(tmp_path: Path) -> None:
+    catalog = tmp_path / "catalog.toml"
+    catalog.write_text('[profiles.two]\nengine = "llamacpp"\nnodes = 2\n')
+    code, found = report("llamacpp", "--engine-version", "b10434", "--catalog", str(catalog))
+    assert (code, found["outcome"]) == (2, "unchecked")
+    assert found["reason"] == "profile two needs ggml-rpc-server: ggml-rpc-server was not recorded for b10434"
+    assert report("llamacpp", "--engine-version", "b10991", "--catalog", str(catalog))[0] == 0
+
+
+def test_profiles_only_without_a_profile_of_the_engine_is_a_mistake(tmp_path: Path) -> None:
+    catalog = tmp_path / "catalog.toml"
+    catalog.write_text('[profiles.two]\nengine = "llamacpp"\n')
+    ended = engine_check("vllm", "--engine-version", "0.32.0", "--catalog", str(catalog), "--profiles-only")
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert "no profile for vllm" in ended.stderr
+
+
+def test_all_engines_take_the_profiles_that_are_theirs(tmp_path: Path) -> None:
+    catalog = tmp_path / "catalog.toml"
+    catalog.write_text('[profiles.one]\nengine = "sim"\n[profiles.two]\nengine = "llamacpp"\n')
+    given = ["--all", "--catalog", str(catalog), "--profile", "one", "--profiles-only"]
+    code, found = report(*given)
+    assert [each["engine"] for each in found] == ["sim"]
+    assert (code, found[0]["outcome"]) == (0, "accepted")
+
+
+def test_a_module_that_is_not_installed_is_an_engine_that_is_not_there() -> None:
+    ended = engine_check("sglang", "--executable", f"{sys.executable} -m no_such_module_of_sglang")
+    assert ended.returncode == 2
+    assert "engine not found" in ended.stdout
+
+
+def test_arguments_that_move_the_server_are_the_profiles_mistake() -> None:
+    code, found = report("vllm", "--engine-version", "0.32.0", "--", "--port", "3")
+    assert code == 1
+    assert "its extra arguments set --port, which llmgw sets itself" in found["reason"]
 
 
 def test_arguments_after_two_dashes_are_judged() -> None:

@@ -39,7 +39,7 @@ def bin_directory(wheels: Path, tmp_path_factory: pytest.TempPathFactory) -> Pat
 
 
 def pip_install(bin_directory: Path, wheels: Path, *names: str) -> None:
-    pip = [bin_directory / "python", "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    pip: list[str | Path] = [bin_directory / "python", "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
     run(*pip, "--find-links", wheels, *names)
 
 
@@ -76,7 +76,7 @@ def test_a_third_partys_engine_and_a_sites_wrapper_are_discovered_checked_and_ap
     ]
     assert [each["distribution"] for each in found["site"]] == ["acme-llmgw-site"]
 
-    check = [bin_directory / "llmgw", "ctl", "engine-check", "acme", "--json", "--help-output"]
+    check: list[str | Path] = [bin_directory / "llmgw", "ctl", "engine-check", "acme", "--json", "--help-output"]
     accepted = json.loads(run(*check, "--model VALUE\n--site-flag"))
     assert {flag["flag"]: flag["verdict"] for flag in accepted["flags"]} == {
         "--model": "accepted",

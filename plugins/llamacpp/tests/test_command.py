@@ -202,8 +202,6 @@ def test_the_operators_arguments_go_to_the_head_and_the_environment_to_all() -> 
         (a_replica(parallel=Parallel(data=2)), "data parallel size 2"),
         (a_replica(parallel=Parallel(expert=2)), "expert parallel size 2"),
         (a_replica(served_name="a,b"), "'a,b' has a comma"),
-        (a_replica(extra_args=("--port", "1")), "set --port"),
-        (a_replica(extra_args=("--api_prefix", "/x")), "set --api-prefix"),
         (
             a_replica(nodes=2, slots=(a_slot(), a_slot(1, address="fd00::2"))),
             "worker 1 has the IPv6 address fd00::2",

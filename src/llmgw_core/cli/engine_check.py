@@ -94,6 +94,8 @@ def _refuse_contradictions(options: Options) -> None:
         raise click.UsageError("name an engine, or give --all (`llmgw engines` lists them)")
     if options.profile and options.catalog is None:
         raise click.UsageError("--profile needs --catalog")
+    if options.worker_executable is not None and chosen not in ([], ["--executable"]):
+        raise click.UsageError(f"--worker-executable runs a program, {chosen[0]} does not")
     if options.worker_help_output is not None and options.help_output is None:
         raise click.UsageError("--worker-help-output needs --help-output")
     if options.dry_run and chosen not in ([], ["--executable"]):
@@ -106,13 +108,32 @@ def _check(options: Options) -> Sequence[EngineReport]:
     from llmgw_core.plugins import load_engines
 
     engines = load_engines(None if options.every_engine else {options.engine or ""})
+    reports = _reports(engines, options)
+    for report in reports:
+        engines.announce(report)
+    return reports
+
+
+def _reports(engines: Engines, options: Options) -> Sequence[EngineReport]:
     if options.every_engine:
-        return _check_installed(engines, [plugin.info.name for plugin in engines.loaded], options)
+        return _check_installed(engines, _engines_to_check(engines, options), options)
     engine = options.engine or ""
     engines.info(engine)
     if options.help_output is None and not options.every_version and options.engine_version is None:
         return _check_installed(engines, [engine], options)
     return _check_recorded(engines, engine, options)
+
+
+def _engines_to_check(engines: Engines, options: Options) -> list[str]:
+    """All loaded engines; of these, with --profiles-only, those that have a profile."""
+    catalog = _catalog(options)
+    names = [plugin.info.name for plugin in engines.loaded]
+    if catalog is None or not (options.profile or options.profiles_only):
+        return names
+    for name in options.profile:
+        engines.info(catalog.profile(name).engine)
+    wanted = {catalog.profile(name).engine for name in options.profile or catalog.profiles}
+    return [name for name in names if name in wanted or not options.profiles_only]
 
 
 def _check_recorded(engines: Engines, engine: str, options: Options) -> Sequence[EngineReport]:
@@ -178,9 +199,14 @@ def _profiles(options: Options, engine: str, catalog: Catalog | None) -> tuple[N
     from llmgw_core.checking import NamedProfile, select_profiles
     from llmgw_core.model.catalog import Profile
 
-    named = select_profiles(catalog, engine, options.profile) if catalog else ()
+    names = options.profile
+    if catalog and options.every_engine:
+        names = tuple(name for name in names if catalog.profile(name).engine == engine)
+    named = select_profiles(catalog, engine, names) if catalog and (names or not options.profile) else ()
     if options.extra_args:
         named += (NamedProfile(COMMAND_LINE, Profile(engine=engine, extra_args=options.extra_args)),)
+    if options.profiles_only and not named:
+        raise LlmgwError(f"the catalog has no profile for {engine}, and --profiles-only judges nothing else")
     return named
 
 

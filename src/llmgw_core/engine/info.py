@@ -50,6 +50,8 @@ class EngineInfo:
     renames: tuple[Rename, ...] = ()
     surfaces: str | None = None
     """The package that holds `<program>-<version>.json`, one recorded flag table each."""
+    own_flags: tuple[str, ...] = ()
+    """Flags by which llmgw places a shard; an operator's extra arguments may not set them."""
     ignored_fields: Mapping[str, str] = field(factory=dict, converter=frozen_mapping, hash=False)
     """Fields (`settings.dtype`, `slot.interface`) that change nothing for this engine, each with the reason."""
 

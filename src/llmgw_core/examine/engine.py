@@ -89,6 +89,8 @@ async def _fetch_help(
 
 def _read(engines: Engines, engine: str, program: str, ended: Finished) -> tuple[FlagTable | None, str]:
     """The table, or why there is none. Help stands on one of the two streams; which one differs by program."""
+    if ended.code != 0 and "No module named" in last_words(ended):
+        return None, f"engine not found: {last_words(ended)}; name it with --executable"
     if ended.code != 0:
         return None, f"help crashed: {_how(ended)}: {last_words(ended)}"
     reasons = []

@@ -9,7 +9,7 @@ import os
 from collections.abc import Mapping, Sequence
 
 import trio
-from attrs import evolve, field, frozen
+from attrs import field, frozen
 
 from llmgw_core.checking import Material, NamedProfile, build_commands, check_engine
 from llmgw_core.engine import EngineInfo, FlagTable
@@ -41,9 +41,7 @@ async def check_installed(
     info = engines.info(engine)
     material = await _examine(engines, info, where)
     runs = await _dry_runs(engines, info, material, profiles, where) if where.dry_run and not material.unchecked else ()
-    return check_engine(
-        engines, engine, _needed_but_missing(material, info, profiles), profiles, widest=widest, dry_runs=runs
-    )
+    return check_engine(engines, engine, material, profiles, widest=widest, dry_runs=runs)
 
 
 async def _examine(engines: Engines, info: EngineInfo, where: Installation) -> Material:
@@ -100,16 +98,6 @@ def _material(
         unchecked=found[head].reason,
         warnings=(*warnings, *failed, *unknown),
     )
-
-
-def _needed_but_missing(material: Material, info: EngineInfo, profiles: Sequence[NamedProfile]) -> Material:
-    """A worker's program that nobody could read is a warning, until a profile over several nodes needs it."""
-    worker = info.programs[-1].name
-    needing = [named.name for named in profiles if named.profile.nodes > 1]
-    if worker in material.tables or not needing or material.unchecked:
-        return material
-    why = next((text for text in material.warnings if worker in text), f"{worker} was not examined")
-    return evolve(material, unchecked=f"profile {needing[0]} needs {worker}: {why}")
 
 
 async def _dry_runs(

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from attrs import field, fields, frozen
 
+from llmgw_core.errors import LlmgwError
 from llmgw_core.model.replica import Parallel, Settings, frozen_mapping
 
 
@@ -47,6 +48,13 @@ class Model:
 class Catalog:
     models: Mapping[str, Model] = field(factory=dict, converter=frozen_mapping, hash=False)
     profiles: Mapping[str, Profile] = field(factory=dict, converter=frozen_mapping, hash=False)
+
+    def profile(self, name: str) -> Profile:
+        """The profile of that name; raises where there is none."""
+        if name not in self.profiles:
+            known = ", ".join(sorted(self.profiles)) or "none"
+            raise LlmgwError(f"the catalog has no profile {name!r} (there are: {known})")
+        return self.profiles[name]
 
     def model_of(self, profile: str) -> tuple[str, Model] | None:
         """The first model that names the profile, with its name."""

@@ -55,6 +55,12 @@ def read_uses(args: Sequence[str], table: FlagTable, spelling: Spelling) -> tupl
     return tuple(uses)
 
 
+def own_flags_in(args: Sequence[str], own: Sequence[str], spelling: Spelling) -> tuple[str, ...]:
+    """Those of `own` that `args` set, in whatever spelling the program takes for them."""
+    written = [_canonical(word.partition("=")[0], spelling) for word in args if _is_flag(word)]
+    return tuple(flag for flag in own if flag in written)
+
+
 def _skip_positionals(args: Sequence[str], spelling: Spelling) -> int:
     leading = 0
     while leading < min(spelling.positionals, len(args)) and not _is_flag(args[leading]):

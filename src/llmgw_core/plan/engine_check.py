@@ -128,7 +128,7 @@ def _compare_program(
     absent = missing | {flag.flag for flag in flags if flag.verdict is Verdict.ABBREVIATION}
     recorded = surfaces(program.name) if absent else ()
     lost = maybe_lost(absent, table, [surface.table for surface in recorded])
-    flags = tuple(_unchecked(flag) if flag.flag in lost else _with_versions(flag, recorded) for flag in flags)
+    flags = tuple(_unchecked(flag) if flag.flag in lost else _with_versions(flag, table, recorded) for flag in flags)
     doubt = f"the help of {program.name} looks cut short: {', '.join(table.cuts)}" if table.cuts else ""
     if lost:
         said = f"{doubt}; {len(lost)} of {len(_names(flags))} flags may stand in what is gone; give the whole text"
@@ -161,9 +161,9 @@ def _names(flags: Iterable[FlagReport]) -> frozenset[str]:
     return frozenset(flag.flag for flag in flags)
 
 
-def _with_versions(flag: FlagReport, recorded: Sequence[Surface]) -> FlagReport:
+def _with_versions(flag: FlagReport, table: FlagTable, recorded: Sequence[Surface]) -> FlagReport:
     """A flag that is not documented here, with the recorded versions that have it."""
-    if flag.verdict is not Verdict.NOT_DOCUMENTED:
+    if flag.verdict is not Verdict.NOT_DOCUMENTED or table.documents(flag.flag):
         return flag
     having = [surface.version for surface in recorded if surface.table.documents(flag.flag)]
     if not having:

@@ -141,7 +141,8 @@ def _instead(use: Use, table: FlagTable, renames: Sequence[Rename]) -> tuple[str
                 found.append(argument)
             else:
                 queue.append(flag)
-    return tuple(dict.fromkeys(found))
+    whole = {argument.split(" ", 1)[0] for argument in found if " " in argument}
+    return tuple(argument for argument in dict.fromkeys(found) if argument not in whole)
 
 
 def _rename_of(name: str, renames: Sequence[Rename]) -> Rename | None:

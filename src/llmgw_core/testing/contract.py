@@ -178,6 +178,11 @@ class EngineContract:
             assert head.extra_args == spec.extra_args
             assert set(spec.extra_env.items()) <= set(head.env.items())
 
+    def test_extra_args_that_move_a_shard_are_refused(self) -> None:
+        for flag in self.info.own_flags:
+            for spec in self.specs():
+                assert any(flag in clause for clause in self.engines.refusals(evolve(spec, extra_args=(flag, "1"))))
+
     # help-output flag checking
 
     def test_every_flag_is_known_to_each_recorded_version(self) -> None:

@@ -38,5 +38,7 @@ INFO = EngineInfo(
     ),
     renames=RENAMES,
     surfaces="llmgw_engine_llamacpp.surfaces",
+    # With a repeated flag the last value counts (b10434): these would move the server from where llmgw asks it.
+    own_flags=("--host", "--port", "--rpc", "--api-prefix"),
     ignored_fields=IGNORED_FIELDS,
 )

@@ -9,9 +9,6 @@ from collections.abc import Iterator
 
 from llmgw_core.engine import ReplicaSpec
 
-# With a repeated flag the last value counts (b10434), so these would move the server away from where llmgw asks it.
-_LLMGWS_OWN = ("--host", "--port", "--rpc", "--api-prefix")
-
 
 def refusals(replica: ReplicaSpec) -> tuple[str, ...]:
     return (*_parallel(replica), *_names(replica), *_workers(replica))
@@ -30,8 +27,6 @@ def _parallel(replica: ReplicaSpec) -> Iterator[str]:
 def _names(replica: ReplicaSpec) -> Iterator[str]:
     if "," in replica.served_name:
         yield f"its served name {replica.served_name!r} has a comma, which llama-server reads as several names"
-    used = {arg.replace("_", "-") if arg.startswith("--") else arg for arg in replica.extra_args}
-    yield from (f"its extra arguments set {flag}, which llmgw sets itself" for flag in _LLMGWS_OWN if flag in used)
 
 
 def _workers(replica: ReplicaSpec) -> Iterator[str]:

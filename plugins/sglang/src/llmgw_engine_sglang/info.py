@@ -22,4 +22,6 @@ INFO = EngineInfo(
     ),
     renames=RENAMES,
     surfaces="llmgw_engine_sglang.surfaces",
+    # argparse takes the last one of a repeated flag: these would move a shard from where llmgw put it.
+    own_flags=("--host", "--port", "--nnodes", "--node-rank", "--dist-init-addr", "--nccl-init-addr"),
 )

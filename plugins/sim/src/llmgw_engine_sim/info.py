@@ -15,6 +15,8 @@ INFO = EngineInfo(
     api=ENGINE_API,
     checked_versions=("0.1.0",),
     programs=(Program(PROGRAM, commands=((PROGRAM,),)),),
+    # argparse takes the last one of a repeated flag: these would move a shard from where llmgw put it.
+    own_flags=("--host", "--port", "--nnodes", "--node-rank", "--dist-init-addr"),
     ignored_fields={
         "slot.directory": "the sim writes no files",
         "slot.address": "the shards meet at the rendezvous",
