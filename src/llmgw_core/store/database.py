@@ -140,9 +140,11 @@ def _write_connected(connection: sqlite3.Connection, change: NodeConnected) -> N
     seen = CertificateSeen(change.name, change.role, change.serial, change.until, change.now)
     _write_certificate(connection, seen)
     connection.execute(
-        "INSERT INTO node (name, serial, key_fingerprint, until, address, instance, report_number, first_seen, last_seen)"
+        "INSERT INTO node"
+        " (name, serial, key_fingerprint, until, address, instance, report_number, first_seen, last_seen)"
         " VALUES (:name, :serial, :key, :until, :address, :instance, 0, :now, :now)"
-        " ON CONFLICT (name) DO UPDATE SET serial = :serial, key_fingerprint = :key, until = :until, address = :address,"
+        " ON CONFLICT (name) DO UPDATE SET"
+        " serial = :serial, key_fingerprint = :key, until = :until, address = :address,"
         " report_number = CASE WHEN instance = :instance THEN report_number ELSE 0 END,"
         " instance = :instance, last_seen = :now",
         {

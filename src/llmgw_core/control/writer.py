@@ -1,0 +1,89 @@
+"""One thread that writes the store, many tasks that wait for it: changes that come together are one transaction.
+
+A task that asked for a write goes on when its change is on the disk, or gets the error. A group that fails is tried
+again change by change, so that one change's error is its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from queue import SimpleQueue
+from threading import Thread
+
+import trio
+from attrs import define, field
+
+from llmgw_core.store.change import Change
+from llmgw_core.store.database import Database, StoreFailed
+
+GROUP_LIMIT = 1000
+
+
+@define
+class _Request:
+    changes: Sequence[Change]
+    done: trio.Event = field(factory=trio.Event)
+    error: StoreFailed | None = None
+
+
+@define
+class Writer:
+    """`write` from any task of the trio run that it was opened in."""
+
+    _database: Database
+    _queue: SimpleQueue[_Request | None] = field(factory=SimpleQueue)
+
+    async def write(self, *changes: Change) -> None:
+        """Return when all of `changes` are on the disk, in one transaction; raises `StoreFailed` and nothing is."""
+        request = _Request(changes)
+        self._queue.put(request)
+        await request.done.wait()
+        if request.error:
+            raise request.error
+
+    def work(self, token: trio.lowlevel.TrioToken) -> None:
+        """The thread's work, until `close`."""
+        while (request := self._queue.get()) is not None:
+            group = [request, *self._waiting()]
+            self._commit(group)
+            for each in group:
+                token.run_sync_soon(each.done.set)
+
+    def _waiting(self) -> list[_Request]:
+        found: list[_Request] = []
+        while len(found) < GROUP_LIMIT and not self._queue.empty():
+            request = self._queue.get()
+            if request is None:
+                self._queue.put(None)
+                break
+            found.append(request)
+        return found
+
+    def _commit(self, group: Sequence[_Request]) -> None:
+        try:
+            self._database.commit([change for request in group for change in request.changes])
+        except StoreFailed as error:
+            if len(group) == 1:
+                group[0].error = error
+                return
+            for request in group:
+                self._commit([request])
+
+    def close(self) -> None:
+        """Let the thread end when all that was asked for is written."""
+        self._queue.put(None)
+
+
+@asynccontextmanager
+async def open_writer(database: Database) -> AsyncIterator[Writer]:
+    """A writer whose thread ends with the block, after the last write."""
+    writer = Writer(database)
+    thread = Thread(target=writer.work, args=(trio.lowlevel.current_trio_token(),), name="store")
+    thread.start()
+    try:
+        yield writer
+    finally:
+        writer.close()
+        with trio.CancelScope(shield=True):
+            await trio.to_thread.run_sync(thread.join)

@@ -1,0 +1,1 @@
+"""Streams: TLS, and messages over WebSocket."""
