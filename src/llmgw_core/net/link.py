@@ -1,13 +1,14 @@
 """Messages over WebSocket over TLS: one link between two processes.
 
-Rules: a message is at most `MESSAGE_LIMIT_BYTES` long, and a longer one ends the link with that reason; a link that ends
-raises `LinkClosed` with the reason in both directions; nothing here knows what a message means.
+Rules: a message is at most `MESSAGE_LIMIT_BYTES` long, and a longer one ends the link with that reason; a link that
+ends raises `LinkClosed` with the reason in both directions; nothing here knows what a message means.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
+from typing import cast
 
 import trio
 from attrs import define
@@ -83,34 +84,47 @@ def _why(closed: ConnectionClosed) -> str:
 @asynccontextmanager
 async def accept_link(stream: trio.abc.Stream) -> AsyncIterator[Link]:
     """The server's end over an established stream; raises `LinkClosed` where no WebSocket comes about."""
-    async with trio.open_nursery() as nursery:
-        try:
-            with trio.fail_after(UPGRADE_S):
-                request = await wrap_server_stream(nursery, stream, max_message_size=MESSAGE_LIMIT_BYTES)
-                socket = await request.accept()
-        except (trio.TooSlowError, HandshakeError, ConnectionClosed) as error:
-            nursery.cancel_scope.cancel()
-            raise LinkClosed(f"no WebSocket came about: {_said(error)}") from error
-        yield Link(socket)
-        nursery.cancel_scope.cancel()
+
+    async def upgrade(nursery: trio.Nursery) -> WebSocketConnection:
+        request = await wrap_server_stream(nursery, stream, max_message_size=MESSAGE_LIMIT_BYTES)
+        return await request.accept()
+
+    async with _linked(upgrade) as link:
+        yield link
 
 
 @asynccontextmanager
 async def open_link(stream: trio.abc.Stream, host: str) -> AsyncIterator[Link]:
     """The client's end over an established stream; raises `LinkClosed` where no WebSocket comes about."""
+
+    async def upgrade(nursery: trio.Nursery) -> WebSocketConnection:
+        # Any stream will do; the annotation names two kinds.
+        given = cast("trio.SocketStream", stream)
+        return await wrap_client_stream(nursery, given, host, PATH, max_message_size=MESSAGE_LIMIT_BYTES)
+
+    async with _linked(upgrade) as link:
+        yield link
+
+
+@asynccontextmanager
+async def _linked(upgrade: Callable[[trio.Nursery], Awaitable[WebSocketConnection]]) -> AsyncIterator[Link]:
+    """A link whose reader lives as long as the block. The block's own error leaves as itself, not as a group."""
+    failed: Exception | None = None
     async with trio.open_nursery() as nursery:
         try:
             with trio.fail_after(UPGRADE_S):
-                socket = await wrap_client_stream(nursery, stream, host, PATH, max_message_size=MESSAGE_LIMIT_BYTES)
-        except ConnectionRejected as rejected:
-            nursery.cancel_scope.cancel()
-            raise LinkClosed(f"rejected with HTTP status {rejected.status_code}") from rejected
+                socket = await upgrade(nursery)
+            yield Link(socket)
         except (trio.TooSlowError, HandshakeError, ConnectionClosed) as error:
-            nursery.cancel_scope.cancel()
-            raise LinkClosed(f"no WebSocket came about: {_said(error)}") from error
-        yield Link(socket)
+            failed = LinkClosed(f"no WebSocket came about: {_said(error)}")
+        except Exception as error:
+            failed = error
         nursery.cancel_scope.cancel()
+    if failed is not None:
+        raise failed
 
 
 def _said(error: BaseException) -> str:
+    if isinstance(error, ConnectionRejected):
+        return f"rejected with HTTP status {error.status_code}"
     return str(error) or type(error).__name__

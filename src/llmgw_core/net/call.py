@@ -1,0 +1,137 @@
+"""From an address to a link: what an agent and an operator's command do to reach the control plane.
+
+Rules: the control plane proves its name or address by its certificate, always; whatever goes wrong is one line that
+says what, with both sides' words where the other side gave any.
+"""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from datetime import datetime
+from urllib.parse import urlsplit
+
+import trio
+from attrs import frozen
+from cryptography import x509
+
+from llmgw_core.errors import LlmgwError
+from llmgw_core.net.link import Link, LinkClosed, open_link
+from llmgw_core.net.tls import CredentialFiles, Peek, client_context, explain_tls_error
+
+CONNECT_S = 10.0
+PEEK_S = 5.0
+CONTROL_PORT = 7443
+
+
+class NotReached(LlmgwError):
+    """There is no link to the control plane; the text says why."""
+
+
+@frozen
+class Server:
+    """Where the control plane is: `https://HOST:7443`."""
+
+    host: str
+    port: int = CONTROL_PORT
+
+    def __str__(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"https://{host}:{self.port}"
+
+
+def parse_server(text: str) -> Server:
+    """From `https://HOST[:PORT]`; raises where it is something else."""
+    try:
+        parts = urlsplit(text)
+        port = parts.port or CONTROL_PORT
+    except ValueError as error:
+        raise LlmgwError(f"server {text!r}: {error}; write https://HOST:{CONTROL_PORT}") from error
+    if parts.scheme != "https" or not parts.hostname or parts.path.strip("/") or parts.query:
+        raise LlmgwError(f"server {text!r} is no address of a control plane; write https://HOST:{CONTROL_PORT}")
+    return Server(parts.hostname, port)
+
+
+class _Witness(trio.abc.Stream):
+    """A stream that remembers how it broke: the WebSocket above it only says that it did."""
+
+    def __init__(self, inner: trio.abc.Stream) -> None:
+        self._inner = inner
+        self.error: BaseException | None = None
+
+    async def receive_some(self, max_bytes: int | None = None) -> bytes | bytearray:
+        try:
+            return await self._inner.receive_some(max_bytes)
+        except trio.BrokenResourceError as error:
+            self.error = error
+            raise
+
+    async def send_all(self, data: bytes | bytearray | memoryview) -> None:
+        try:
+            await self._inner.send_all(data)
+        except trio.BrokenResourceError as error:
+            self.error = self.error or error
+            raise
+
+    async def wait_send_all_might_not_block(self) -> None:
+        await self._inner.wait_send_all_might_not_block()
+
+    async def aclose(self) -> None:
+        await self._inner.aclose()
+
+
+@asynccontextmanager
+async def call(server: Server, files: CredentialFiles, now: datetime) -> AsyncIterator[Link]:
+    """A link to the control plane; raises `NotReached`. Errors inside the block are the block's own."""
+    witness = _Witness(await _connect(server, files, now))
+    opened = False
+    try:
+        async with open_link(witness, server.host) as link:
+            opened = True
+            yield link
+    except LinkClosed as closed:
+        broken = witness.error.__cause__ if witness.error is not None else None
+        if opened and not isinstance(broken, ssl.SSLError):
+            raise
+        # With TLS 1.3 the server's refusal of a certificate arrives after the handshake, as an alert.
+        said = explain_tls_error(broken) if broken is not None else str(closed)
+        raise NotReached(f"{server} refused us: {said}") from closed
+    finally:
+        await trio.aclose_forcefully(witness)
+
+
+async def _connect(server: Server, files: CredentialFiles, now: datetime) -> trio.SSLStream[trio.SocketStream]:
+    context = client_context(files)
+    try:
+        with trio.fail_after(CONNECT_S):
+            stream = await trio.open_tcp_stream(server.host, server.port)
+            encrypted = trio.SSLStream(stream, context, server_hostname=server.host, https_compatible=True)
+            await encrypted.do_handshake()
+            return encrypted
+    except trio.TooSlowError:
+        raise NotReached(f"{server} did not answer within {CONNECT_S:g} s") from None
+    except (trio.BrokenResourceError, ssl.SSLError) as error:
+        seen = await _peek(server)
+        raise NotReached(f"{server}: {explain_tls_error(error, seen, now)}") from error
+    except OSError as error:
+        raise NotReached(f"cannot connect to {server}: {_said(error)}") from error
+
+
+def _said(error: OSError) -> str:
+    inner = error.__cause__ or error
+    first = inner.exceptions[0] if isinstance(inner, BaseExceptionGroup) else inner
+    return (first.strerror if isinstance(first, OSError) else "") or str(first) or type(first).__name__
+
+
+async def _peek(server: Server) -> x509.Certificate | None:
+    """The certificate of a server whose handshake failed, to say what is wrong with it."""
+    peek = Peek()
+    with suppress(OSError, ssl.SSLError, trio.BrokenResourceError), trio.move_on_after(PEEK_S):
+        async with await trio.open_tcp_stream(server.host, server.port) as stream:
+            await stream.send_all(peek.hello)
+            async for received in stream:
+                found = peek.feed(bytes(received))
+                if found is not None:
+                    return found
+    return None

@@ -1,0 +1,104 @@
+"""From an accepted TCP connection to a TLS stream, for callers that are in no hurry or mean no good.
+
+Rules: a caller has `HANDSHAKE_S` from its connection to the end of the handshake; at most `STEPS_AT_ONCE` handshakes
+compute at the same time, and one that waits for its caller holds none of these places: idle and slow callers keep
+nobody out. Plain HTTP is answered in HTTP. What does not get in raises `TurnedAway` with the reason.
+"""
+
+from __future__ import annotations
+
+import socket
+import ssl
+from contextlib import suppress
+
+import trio
+
+from llmgw_core.errors import LlmgwError
+from llmgw_core.net.tls import explain_tls_error
+
+HANDSHAKE_S = 10.0
+STEPS_AT_ONCE = 8
+_TLS_HANDSHAKE = 0x16  # RFC 8446, 5.1: the first byte of a record that carries a handshake
+_PLAIN_ANSWER = (
+    b"HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain\r\nConnection: close\r\n\r\n"
+    b"This port speaks TLS with client certificates: use https, or the llmgw command.\n"
+)
+
+
+class TurnedAway(LlmgwError):
+    """A caller that did not get as far as a link; the text is the reason."""
+
+
+class _Stepwise(trio.abc.Stream):
+    """A stream whose reader gives its place up while it waits, and takes one again when there is something to read."""
+
+    def __init__(self, inner: trio.SocketStream, places: trio.CapacityLimiter) -> None:
+        self._inner = inner
+        self._places: trio.CapacityLimiter | None = places
+
+    def open_wide(self) -> None:
+        """The handshake is over: no more places."""
+        self._places = None
+
+    async def receive_some(self, max_bytes: int | None = None) -> bytes | bytearray:
+        places = self._places
+        if places is None:
+            return await self._inner.receive_some(max_bytes)
+        places.release_on_behalf_of(self)
+        try:
+            return await self._inner.receive_some(max_bytes)
+        finally:
+            with trio.CancelScope(shield=True):
+                await places.acquire_on_behalf_of(self)
+
+    async def send_all(self, data: bytes | bytearray | memoryview) -> None:
+        await self._inner.send_all(data)
+
+    async def wait_send_all_might_not_block(self) -> None:
+        await self._inner.wait_send_all_might_not_block()
+
+    async def aclose(self) -> None:
+        await self._inner.aclose()
+
+
+async def shake_hands(
+    caller: trio.SocketStream, context: ssl.SSLContext, places: trio.CapacityLimiter
+) -> trio.SSLStream[trio.abc.Stream]:
+    """A TLS stream whose peer has shown a certificate of our authority; raises `TurnedAway`."""
+    caller.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    try:
+        with trio.fail_after(HANDSHAKE_S):
+            await _refuse_what_is_no_tls(caller)
+            return await _encrypt(caller, context, places)
+    except trio.TooSlowError:
+        raise TurnedAway(f"handshake too slow: not finished within {HANDSHAKE_S:g} s") from None
+    except (trio.BrokenResourceError, OSError) as error:
+        raise TurnedAway(explain_tls_error(error)) from error
+
+
+async def _refuse_what_is_no_tls(caller: trio.SocketStream) -> None:
+    first = await caller.socket.recv(1, socket.MSG_PEEK)
+    if not first:
+        raise TurnedAway("the peer closed the connection without a word")
+    if first[0] == _TLS_HANDSHAKE:
+        return
+    if first.isalpha():
+        with suppress(trio.BrokenResourceError):
+            await caller.send_all(_PLAIN_ANSWER)
+        raise TurnedAway("plain HTTP on the TLS port")
+    raise TurnedAway(f"no TLS: it began with byte 0x{first[0]:02x}")
+
+
+async def _encrypt(
+    caller: trio.SocketStream, context: ssl.SSLContext, places: trio.CapacityLimiter
+) -> trio.SSLStream[trio.abc.Stream]:
+    steps = _Stepwise(caller, places)
+    # After the link's own goodbye nobody waits for TLS's: `https_compatible` leaves it out.
+    encrypted = trio.SSLStream[trio.abc.Stream](steps, context, server_side=True, https_compatible=True)
+    await places.acquire_on_behalf_of(steps)
+    try:
+        await encrypted.do_handshake()
+    finally:
+        places.release_on_behalf_of(steps)
+    steps.open_wide()
+    return encrypted
