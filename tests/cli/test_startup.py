@@ -24,6 +24,8 @@ def loaded(*arguments: str) -> list[str]:
         ["--help"],
         ["--version"],
         ["engines"],
+        ["ca", "--help"],
+        ["ca", "issue", "--help"],
         ["ctl", "--help"],
         ["ctl", "engine-check", "--help"],
         ["ctl", "engine-check", "llamacpp", "--help-output", "some text"],

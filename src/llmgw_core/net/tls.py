@@ -198,7 +198,7 @@ def _explain_dates(code: int, seen: x509.Certificate | None, now: datetime | Non
         return f"the peer's certificate {fault}"
     if code == _EXPIRED:
         return "the peer's certificate, or its authority's, has expired by this machine's clock"
-    return "the peer's certificate is not yet valid by this machine's clock: one of the two machines' clocks is wrong"
+    return "the peer's certificate is not yet valid: this machine's clock is wrong, or the authority's was"
 
 
 def _explain_alert_or_fault(error: ssl.SSLError) -> str:

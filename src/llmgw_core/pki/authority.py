@@ -35,13 +35,15 @@ from llmgw_core.pki.certificate import (
     read_request,
 )
 from llmgw_core.pki.files import (
+    KEY_MODE,
     BadCredentials,
+    NewFile,
+    certificate_pem,
     describe_open_key,
+    key_pem,
     make_directory,
     read_pair,
-    refuse_existing,
-    write_certificate,
-    write_key,
+    write_files,
 )
 from llmgw_core.pki.record import Record, append_record, describe_issued, read_records
 from llmgw_core.pki.validity import (
@@ -96,12 +98,12 @@ class Authority:
         key = make_key()
         certificate = make_authority_certificate(name, key, now, days)
         make_directory(directory)
-        paths = directory / KEY_FILE, directory / CERTIFICATE_FILE
+        files = [
+            NewFile(directory / KEY_FILE, key_pem(key), KEY_MODE),
+            NewFile(directory / CERTIFICATE_FILE, certificate_pem(certificate)),
+        ]
         with _alone_in(directory):
-            if not force:
-                refuse_existing(paths)
-            write_key(paths[0], key, force=force)
-            write_certificate(paths[1], certificate, force=force)
+            write_files(files, force=force)
         return cls(directory, Signer(certificate, key))
 
     @classmethod

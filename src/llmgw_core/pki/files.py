@@ -11,7 +11,8 @@ import errno
 import os
 import stat
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from attrs import field, frozen
@@ -60,38 +61,53 @@ def make_directory(path: Path) -> None:
 
 
 def refuse_existing(paths: Iterable[Path]) -> None:
-    """Raise for the first that exists: asked before a pair is written, so that none is written by half."""
+    """Raise for the first that exists."""
     for path in paths:
         if os.path.lexists(path):
             raise FileExists(path)
 
 
-def write_file(path: Path, content: bytes, *, mode: int = CERTIFICATE_MODE, force: bool = False) -> None:
-    """Put `content` under `path`, complete and synced; without `force`, FileExists where there is a file already."""
+@frozen
+class NewFile:
+    """What a file shall hold."""
+
+    path: Path
+    content: bytes = field(repr=False)
+    mode: int = CERTIFICATE_MODE
+
+
+def write_files(files: Sequence[NewFile], *, force: bool = False) -> None:
+    """Put all files on the disk, and only then under their names; without `force`, FileExists where there is one."""
+    if not force:
+        refuse_existing(file.path for file in files)
+    with ExitStack() as stack:
+        ready = [(_write_temporary(file, stack), file.path) for file in files]
+        for temporary, path in ready:
+            with _named_errors(path):
+                _move(temporary, path, force)
+                sync_directory(path.parent)
+
+
+@contextmanager
+def _named_errors(path: Path) -> Iterator[None]:
     try:
-        temporary = _write_temporary(path, content, mode)
-        try:
-            _move(temporary, path, force)
-        finally:
-            temporary.unlink(missing_ok=True)
-        sync_directory(path.parent)
+        yield
     except FileExistsError:
         raise FileExists(path) from None
     except OSError as error:
         raise CannotWrite(f"cannot write {path}: {error.strerror}") from error
 
 
-def _write_temporary(path: Path, content: bytes, mode: int) -> Path:
-    descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)  # 0600, and nobody else's
-    try:
+def _write_temporary(wanted: NewFile, stack: ExitStack) -> Path:
+    """A complete file under another name beside the one that is wanted; the stack removes what is left of it."""
+    with _named_errors(wanted.path):
+        descriptor, name = tempfile.mkstemp(prefix=f".{wanted.path.name}.", dir=wanted.path.parent)  # 0600
+        stack.callback(Path(name).unlink, missing_ok=True)
         with open(descriptor, "wb") as file:
-            file.write(content)
+            file.write(wanted.content)
             file.flush()
-            os.fchmod(file.fileno(), mode)
+            os.fchmod(file.fileno(), wanted.mode)
             os.fsync(file.fileno())
-    except BaseException:
-        os.unlink(name)
-        raise
     return Path(name)
 
 
@@ -118,11 +134,11 @@ def sync_directory(path: Path) -> None:
 
 
 def write_key(path: Path, key: ec.EllipticCurvePrivateKey, *, force: bool = False) -> None:
-    write_file(path, key_pem(key), mode=KEY_MODE, force=force)
+    write_files([NewFile(path, key_pem(key), KEY_MODE)], force=force)
 
 
 def write_certificate(path: Path, certificate: x509.Certificate, *, force: bool = False) -> None:
-    write_file(path, certificate_pem(certificate), force=force)
+    write_files([NewFile(path, certificate_pem(certificate))], force=force)
 
 
 def key_pem(key: ec.EllipticCurvePrivateKey) -> bytes:

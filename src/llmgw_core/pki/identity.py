@@ -19,6 +19,9 @@ from llmgw_core.pki.certificate import USAGE_NAMES, USAGE_OF_ROLE, serial_text
 from llmgw_core.pki.names import Address
 from llmgw_core.pki.validity import describe_span, describe_time, has_ended
 
+ACCEPTING_CLOCK = "the control plane's clock"
+"""Who accepts connections and so refuses peers; a refusal is read on both machines, so it cannot say `this machine`."""
+
 _SCHEME = "llmgw://"
 _SHOWN = 80
 
@@ -93,17 +96,18 @@ def list_names(certificate: x509.Certificate) -> tuple[str, ...]:
         return ()
 
 
-def describe_time_fault(certificate: x509.Certificate, now: datetime) -> str | None:
-    """Why a certificate is not valid at `now`, with both times; None: it is valid."""
+def describe_time_fault(
+    certificate: x509.Certificate, now: datetime, clock: str = "this machine's clock"
+) -> str | None:
+    """Why a certificate is not valid at `now`, with both times and whose `clock` that is; None: it is valid."""
     begin, end = certificate.not_valid_before_utc, certificate.not_valid_after_utc
+    shows = f"{clock} says {describe_time(now)}"
     if has_ended(end, now):
-        late = describe_span(now - end)
-        return f"expired on {describe_time(end)}, {late} ago by this machine's clock, which says {describe_time(now)}"
+        return f"expired on {describe_time(end)}, {describe_span(now - end)} ago ({shows})"
     if now < begin:
-        early = describe_span(begin - now)
         return (
-            f"is not yet valid: it begins on {describe_time(begin)} and this machine's clock says {describe_time(now)},"
-            f" {early} earlier; one of the two machines' clocks is wrong"
+            f"is not yet valid: it begins on {describe_time(begin)} and {shows}, {describe_span(begin - now)} earlier;"
+            " that clock is wrong, or the authority's was when it issued the certificate"
         )
     return None
 
@@ -167,7 +171,7 @@ def _revocation_fault(certificate: x509.Certificate, revoked: Collection[str]) -
 
 
 def _time_fault(certificate: x509.Certificate, identity: Identity, now: datetime) -> str | None:
-    fault = describe_time_fault(certificate, now)
+    fault = describe_time_fault(certificate, now, ACCEPTING_CLOCK)
     if fault is None:
         return None
     if not has_ended(certificate.not_valid_after_utc, now):
