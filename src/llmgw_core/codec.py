@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Callable, Mapping
-from typing import Any, get_origin
+from typing import Any, TypeVar, get_origin
 
 import attrs
 from cattrs import Converter, transform_error
@@ -17,6 +17,8 @@ from cattrs.gen import make_dict_structure_fn
 
 from llmgw_core.errors import LlmgwError
 from llmgw_core.model.catalog import Catalog
+
+T = TypeVar("T")
 
 _WORDS: dict[type, str] = {
     str: "a text",
@@ -85,17 +87,22 @@ def _table_hook(structure: Callable[[Any, Any], Any]) -> Callable[[Any, Any], An
     return lambda value, wanted: structure(_exactly(value, dict), wanted)
 
 
-def parse_catalog(text: str, name: str) -> Catalog:
-    """The catalog in `text`; raises `BadFile`, each mistake led by `name`, the file's."""
+def parse_file(text: str, name: str, kind: type[T]) -> T:
+    """The value in an operator's TOML `text`; raises `BadFile`, each mistake led by `name`, the file's."""
     try:
         parsed = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise BadFile(name, (f"not TOML: {error}",)) from error
     converter = _file_converter()
     try:
-        catalog = converter.structure(parsed, Catalog)
+        return converter.structure(parsed, kind)
     except Exception as error:
         raise BadFile(name, tuple(_mistakes(error))) from error
+
+
+def parse_catalog(text: str, name: str) -> Catalog:
+    """The catalog in `text`; raises `BadFile`."""
+    catalog = parse_file(text, name, Catalog)
     unknown = tuple(_unknown_profiles(catalog))
     if unknown:
         raise BadFile(name, unknown)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from llmgw_core.cli.table import render_table
+from llmgw_core.plan.plain_report import plain_report
 
 if TYPE_CHECKING:
     from llmgw_core.plan.engine_check import DryRun, EngineReport, FlagReport
@@ -21,38 +22,8 @@ def exit_code(reports: Sequence[EngineReport]) -> int:
 
 
 def render_json(reports: Sequence[EngineReport], *, as_list: bool) -> str:
-    plain = [_plain(report) for report in reports]
+    plain = [plain_report(report) for report in reports]
     return json.dumps(plain if as_list else plain[0], indent=2, ensure_ascii=False)
-
-
-def _plain(report: EngineReport) -> dict[str, Any]:
-    return {
-        "engine": report.engine,
-        "executable": report.executable,
-        "engine_version": report.engine_version,
-        "source": report.source,
-        "outcome": report.outcome.value,
-        "reason": report.reason,
-        "warnings": list(report.warnings),
-        "flags": [_plain_flag(flag) for flag in report.flags],
-        "dry_runs": [_plain_run(run) for run in report.dry_runs],
-    }
-
-
-def _plain_flag(flag: FlagReport) -> dict[str, Any]:
-    return {
-        "flag": flag.flag,
-        "role": flag.role,
-        "origin": flag.origin,
-        "verdict": flag.verdict.value,
-        "detail": flag.detail,
-        "suggestions": list(flag.suggestions),
-    }
-
-
-def _plain_run(run: DryRun) -> dict[str, Any]:
-    said = None if run.complaints is None else list(run.complaints)
-    return {"role": run.role, "profile": run.profile, "complaints": said}
 
 
 def render_report(report: EngineReport, *, verbose: bool = False) -> str:

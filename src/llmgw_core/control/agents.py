@@ -1,0 +1,197 @@
+"""An agent's link, from its Hello to its end.
+
+Rules: a report is acknowledged when it is on the disk, and not before; commands are said only after the snapshot; what
+a superseded connection does at its end never touches the newer one's node.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import trio
+
+from llmgw_core.control.fleet import Connection, Fleet, Node
+from llmgw_core.control.plane import Plane, log
+from llmgw_core.control.renewal import renew_certificate
+from llmgw_core.control.visit import Visit
+from llmgw_core.errors import LlmgwError
+from llmgw_core.net.link import LinkClosed
+from llmgw_core.plan.admission import Admitted, Caller, NotAdmitted, admit
+from llmgw_core.plan.liveness import LOST_AFTER_S, NodeState
+from llmgw_core.store.change import Change, NodeConnected, NodeReported
+from llmgw_core.wire.facts import render_facts
+from llmgw_core.wire.message import (
+    Acknowledged,
+    EngineChecked,
+    Heartbeat,
+    HeartbeatSeen,
+    Message,
+    Refused,
+    RenewCertificate,
+    Report,
+    Unknown,
+)
+from llmgw_core.wire.session import ControlEnd
+
+
+class NotLetIn(LlmgwError):
+    """A node with a good certificate that may not come in now."""
+
+
+async def serve_agent(plane: Plane, visit: Visit) -> None:
+    """Until the link ends, for whatever reason."""
+    node = plane.fleet.nodes.get(visit.identity.name)
+    end = ControlEnd(lambda hello: node.report_number if node and node.instance == hello.instance else 0)
+    answer = end.greet(visit.hello, plane.fleet.heartbeat_s)
+    if isinstance(answer, Refused):
+        raise NotLetIn(answer.reason)
+    with trio.CancelScope() as scope:
+        connection = await _let_in(plane, visit, scope)
+        node = plane.fleet.nodes[visit.identity.name]
+        try:
+            await visit.link.say(answer)
+            await _converse(plane, node, connection, end)
+        except LinkClosed as closed:
+            connection.why_closed = connection.why_closed or str(closed)
+        finally:
+            with trio.CancelScope(shield=True):
+                await _see_off(plane, node, connection)
+
+
+async def _let_in(plane: Plane, visit: Visit, scope: trio.CancelScope) -> Connection:
+    fleet, name = plane.fleet, visit.identity.name
+    caller = Caller(name, visit.key, visit.address)
+    node = fleet.nodes.get(name)
+    older = node.connection if node else None
+    decided = admit(
+        caller,
+        node.key_fingerprint if node else None,
+        older.caller if older else None,
+        silent=node is not None and fleet.silent(node, plane.now()),
+    )
+    if isinstance(decided, NotAdmitted):
+        raise NotLetIn(decided.reason)
+    connection = Connection(next(fleet.numbers), visit.link, visit.identity, visit.serial, caller, scope)
+    _place(fleet, visit, connection, plane.now())
+    try:
+        await plane.writer.write(*_changes_at_entry(plane, visit, decided))
+    except LlmgwError:
+        _put_back(fleet, name, node)
+        raise
+    if older is not None:
+        await older.end(f"node {name}: a newer connection from {visit.address} has replaced this one")
+    return connection
+
+
+def _place(fleet: Fleet, visit: Visit, connection: Connection, now: float) -> None:
+    """The node has this connection from now on; its facts and, for the same instance, its numbering stay."""
+    old = fleet.nodes.get(visit.identity.name)
+    same_instance = old is not None and old.instance == visit.hello.instance
+    fleet.nodes[visit.identity.name] = Node(
+        name=visit.identity.name,
+        serial=visit.serial,
+        key_fingerprint=visit.key,
+        until=visit.until,
+        address=visit.address,
+        instance=visit.hello.instance,
+        report_number=old.report_number if old and same_instance else 0,
+        facts=old.facts if old else None,
+        first_seen=old.first_seen if old else now,
+        last_heard=now,
+        connection=connection,
+        announced=NodeState.ONLINE,
+    )
+
+
+def _put_back(fleet: Fleet, name: str, node: Node | None) -> None:
+    if node is None:
+        del fleet.nodes[name]
+    else:
+        fleet.nodes[name] = node
+
+
+def _changes_at_entry(plane: Plane, visit: Visit, decided: Admitted) -> list[Change]:
+    name = visit.identity.name
+    connected = NodeConnected(
+        name=name,
+        role=visit.identity.role.value,
+        serial=visit.serial,
+        key_fingerprint=visit.key,
+        until=visit.until,
+        address=visit.address,
+        instance=visit.hello.instance,
+        now=plane.now(),
+    )
+    changes: list[Change] = [connected, plane.event("node connected", name, f"from {visit.address}")]
+    return [*changes, plane.event("node has a new key", name, decided.note)] if decided.note else changes
+
+
+async def _converse(plane: Plane, node: Node, connection: Connection, end: ControlEnd) -> None:
+    """Hear the agent until it is silent for too long."""
+    while True:
+        try:
+            with trio.fail_after(LOST_AFTER_S):
+                message = await connection.link.hear()
+        except trio.TooSlowError:
+            await connection.end(f"node {node.name}: nothing was heard for {LOST_AFTER_S:g} s")
+            return
+        report = end.hear(message)
+        node.last_heard = plane.now()
+        if report is not None:
+            await _store(plane, node, report)
+        await _answer(plane, node, connection, message)
+
+
+async def _store(plane: Plane, node: Node, report: Report) -> None:
+    stored = NodeReported(node.name, node.instance, report.number, render_facts(report.facts), plane.now())
+    events = [plane.event(kind, node.name, reason) for kind, reason in _news(node, report)]
+    await plane.writer.write(stored, *events)
+    node.facts = report.facts
+    node.report_number = report.number
+
+
+def _news(node: Node, report: Report) -> list[tuple[str, str]]:
+    """What of a report is worth an event."""
+    old, new = node.facts, report.facts
+    if old is None:
+        return [("node reported", f"agent {new.agent_version}, {len(new.gpus.gpus)} GPUs")]
+    found = []
+    if old.gpus.reason != new.gpus.reason or old.gpus.outcome != new.gpus.outcome:
+        found.append(("GPUs changed", new.gpus.reason or f"{len(new.gpus.gpus)} GPUs"))
+    if old.fabrics != new.fabrics:
+        told = ", ".join(f"{each.name} {each.trouble or 'is fine'}" for each in new.fabrics)
+        found.append(("fabrics changed", told or "none"))
+    if old.engines != new.engines:
+        told = ", ".join(f"{each.engine} {each.version or ''} {each.outcome}" for each in new.engines)
+        found.append(("engines changed", told or "none"))
+    return found
+
+
+async def _answer(plane: Plane, node: Node, connection: Connection, message: Message | Unknown) -> None:
+    match message:
+        case Report(number=number):
+            await connection.link.say(Acknowledged(number))
+        case Heartbeat(number=number):
+            await connection.link.say(HeartbeatSeen(number))
+        case EngineChecked(id=id) if id in connection.answers:
+            connection.answers.pop(id).send_nowait(message)
+        case RenewCertificate(request_pem=request):
+            now = datetime.fromtimestamp(plane.now(), UTC)
+            await connection.link.say(await renew_certificate(plane.authority, connection.identity, request, now))
+        case _:
+            pass
+
+
+async def _see_off(plane: Plane, node: Node, connection: Connection) -> None:
+    for waiting in connection.answers.values():
+        waiting.close()
+    current = plane.fleet.nodes.get(node.name)
+    why = connection.why_closed or "the connection is gone"
+    if current is None or current.connection is not connection:
+        log.info("superseded connection ended", extra={"node": node.name, "reason": why})
+        return
+    current.connection = None
+    try:
+        await plane.writer.write(plane.event("node disconnected", node.name, why))
+    except LlmgwError as error:
+        log.error("not stored", extra={"node": node.name, "reason": str(error)})

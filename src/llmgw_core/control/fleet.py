@@ -1,0 +1,112 @@
+"""What the control plane knows of its nodes right now: the store's rows, and who is connected.
+
+One task at a time changes it (trio switches only where one waits), and what was decided is in the store before anybody
+is told. A connection has a number: what a superseded one does afterwards never touches its successor's node.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import count
+
+import trio
+from attrs import define, field
+
+from llmgw_core.model.identity import Identity
+from llmgw_core.model.node import NodeFacts
+from llmgw_core.net.link import Link
+from llmgw_core.plan.admission import Caller
+from llmgw_core.plan.liveness import NodeState, heartbeat_interval_s, is_silent, node_state
+from llmgw_core.store.reading import Revocation, StoredNode
+from llmgw_core.wire.facts import parse_facts
+from llmgw_core.wire.message import EngineChecked
+
+
+@define(eq=False)
+class Connection:
+    """One live link of a peer."""
+
+    number: int
+    link: Link
+    identity: Identity
+    serial: str
+    caller: Caller
+    scope: trio.CancelScope
+    why_closed: str = ""
+    answers: dict[int, trio.MemorySendChannel[EngineChecked]] = field(factory=dict)
+    """By command id, who waits for its answer."""
+
+    async def end(self, reason: str) -> None:
+        """Tell the peer why, and let its task end."""
+        self.why_closed = reason
+        await self.link.refuse(reason)
+        self.scope.cancel()
+
+
+@define(eq=False)
+class Node:
+    """One node, as last seen."""
+
+    name: str
+    serial: str
+    key_fingerprint: str
+    until: float
+    address: str
+    instance: str
+    report_number: int
+    facts: NodeFacts | None
+    first_seen: float
+    last_heard: float
+    connection: Connection | None = None
+    announced: NodeState | None = None
+    """The state of which the last event told."""
+
+
+@define(eq=False)
+class Fleet:
+    """All nodes by name."""
+
+    started: float
+    nodes: dict[str, Node] = field(factory=dict)
+    revoked: dict[str, Revocation] = field(factory=dict)
+    """By serial."""
+    operators: set[Connection] = field(factory=set)
+    numbers: count[int] = field(factory=lambda: count(1))
+
+    def load(self, nodes: Iterable[StoredNode], revocations: Iterable[Revocation]) -> None:
+        for stored in nodes:
+            self.nodes[stored.name] = Node(
+                name=stored.name,
+                serial=stored.serial,
+                key_fingerprint=stored.key_fingerprint,
+                until=stored.until,
+                address=stored.address,
+                instance=stored.instance,
+                report_number=stored.report_number,
+                facts=parse_facts(stored.facts) if stored.facts else None,
+                first_seen=stored.first_seen,
+                last_heard=stored.last_seen,
+            )
+        self.revoked = {each.serial: each for each in revocations}
+
+    @property
+    def heartbeat_s(self) -> float:
+        return heartbeat_interval_s(len(self.nodes))
+
+    def silent(self, node: Node, now: float) -> bool:
+        return is_silent(node.last_heard, now, self.heartbeat_s)
+
+    def state(self, node: Node, now: float) -> NodeState:
+        return node_state(
+            connected=node.connection is not None,
+            last_heard=node.last_heard,
+            started=self.started,
+            now=now,
+            interval_s=self.heartbeat_s,
+        )
+
+    def connections_of(self, serials: Iterable[str]) -> list[Connection]:
+        """Every live link, a node's or an operator's, with one of these certificates."""
+        wanted = set(serials)
+        nodes = [node.connection for node in self.nodes.values() if node.connection]
+        return [connection for connection in [*nodes, *self.operators] if connection.serial in wanted]

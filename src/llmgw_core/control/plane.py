@@ -1,0 +1,33 @@
+"""What every part of the control plane needs: its memory, its writer, its clock, its log."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from pathlib import Path
+
+from attrs import frozen
+
+from llmgw_core.control.fleet import Fleet
+from llmgw_core.control.writer import Writer
+from llmgw_core.store.change import EventHappened
+from llmgw_core.store.database import Database
+
+log = logging.getLogger("llmgw.control")
+
+
+@frozen
+class Plane:
+    fleet: Fleet
+    database: Database
+    """For reading; not for writing."""
+    writer: Writer
+    now: Callable[[], float]
+    """Seconds since 1970."""
+    authority: Path | None = None
+    """The authority's directory, where it is reachable: then certificates are renewed over the link."""
+
+    def event(self, kind: str, node: str, reason: str) -> EventHappened:
+        """A line for the log now, and a change for the store."""
+        log.info(kind, extra={"node": node, "reason": reason})
+        return EventHappened(kind, node, reason, self.now())

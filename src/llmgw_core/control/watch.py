@@ -1,0 +1,47 @@
+"""Tells of nodes that fall silent and come back: an event each time a node's state changes."""
+
+from __future__ import annotations
+
+import trio
+
+from llmgw_core.control.plane import Plane, log
+from llmgw_core.errors import LlmgwError
+from llmgw_core.plan.liveness import NodeState
+from llmgw_core.store.change import Change, NodeLastSeen
+
+LOOK_EVERY_S = 1.0
+KEEP_EVERY_S = 30.0
+"""How often the times of the last heartbeats go to the disk; they stay in memory otherwise."""
+
+
+async def watch_nodes(plane: Plane) -> None:
+    kept = plane.now()
+    while True:
+        await trio.sleep(LOOK_EVERY_S)
+        changes = _changed_states(plane)
+        if plane.now() - kept >= KEEP_EVERY_S:
+            kept = plane.now()
+            changes += [
+                NodeLastSeen(node.name, node.last_heard) for node in plane.fleet.nodes.values() if node.connection
+            ]
+        if changes:
+            try:
+                await plane.writer.write(*changes)
+            except LlmgwError as error:
+                log.error("not stored", extra={"reason": str(error)})
+
+
+def _changed_states(plane: Plane) -> list[Change]:
+    now = plane.now()
+    changes: list[Change] = []
+    for node in plane.fleet.nodes.values():
+        state = plane.fleet.state(node, now)
+        if state is node.announced:
+            continue
+        first = node.announced is None
+        node.announced = state
+        if state is not NodeState.WAITING and not first:
+            changes.append(
+                plane.event(f"node {state.value}", node.name, f"last heard {now - node.last_heard:.0f} s ago")
+            )
+    return changes
