@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 import shutil
+import sys
 from collections.abc import Sequence
 
 from llmgw_core.engine.info import Program
@@ -23,15 +24,17 @@ def parse_executable(given: str) -> tuple[str, ...]:
 def find_program(program: Program, beside: str | None = None) -> tuple[str, ...]:
     """The first of the program's commands that is there, its first word absolute.
 
-    Looked for in the directory `beside` first (programs of one build live together), then in PATH.
+    Looked for in the directory `beside` first (programs of one build live together), then in PATH, then where llmgw
+    itself is installed: an engine in the same environment needs no activated environment.
     """
     for command in program.commands:
-        for path in (beside, None):
-            found = shutil.which(command[0], path=path) if path or path is None else None
+        for path in (beside, None, os.path.dirname(sys.executable)):
+            found = shutil.which(command[0], path=path) if path != "" else None
             if found:
                 return (os.path.abspath(found), *command[1:])
     names = " nor ".join(command[0] for command in program.commands)
-    raise EngineNotFound(f"engine not found: {'neither ' if ' nor ' in names else 'no '}{names} is in PATH")
+    where = "is in PATH or beside llmgw"
+    raise EngineNotFound(f"engine not found: {'neither ' if ' nor ' in names else 'no '}{names} {where}")
 
 
 def resolve(command: Sequence[str]) -> tuple[str, ...]:
