@@ -31,11 +31,11 @@ class NotAdmitted:
 
 
 def admit(caller: Caller, known_key: str | None, connected: Caller | None, *, silent: bool) -> Admitted | NotAdmitted:
-    """`known_key` is the key of the node's last visit, `connected` its live connection; `silent`: it missed its beats."""
+    """`known_key` is the key of the last visit, `connected` the live connection; `silent`: it missed its beats."""
     if connected is not None and connected.key_fingerprint != caller.key_fingerprint and not silent:
         return NotAdmitted(
-            f"node {caller.name} refused: it is connected from {connected.address} with another key; two machines claim "
-            f"one name ({connected.address} and {caller.address}); stop one of them, or give it a name of its own"
+            f"node {caller.name} refused: it is connected from {connected.address} with another key; two machines "
+            f"claim one name ({connected.address} and {caller.address}); stop one, or give it a name of its own"
         )
     changed = known_key is not None and known_key != caller.key_fingerprint
     note = f"came from {caller.address} with a new key, as after onboarding again" if changed else ""

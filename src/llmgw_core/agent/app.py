@@ -1,0 +1,90 @@
+"""Builds the agent and runs it until it is asked to stop."""
+
+from __future__ import annotations
+
+import fcntl
+import logging
+import os
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import trio
+
+from llmgw_core.agent.connection import Connection
+from llmgw_core.agent.facts import Picture, named_programs, watch_engines, watch_hardware
+from llmgw_core.agent.renewal import Renewal, finish_replacing
+from llmgw_core.agent.settings import AgentSettings
+from llmgw_core.discovery.infiniband import read_tree
+from llmgw_core.engines import Engines
+from llmgw_core.errors import LlmgwError
+from llmgw_core.examine.installed import Installation, check_installed
+from llmgw_core.net.tls import client_context
+from llmgw_core.plan.fabric import impossible_fabrics
+from llmgw_core.plan.plain_report import plain_report
+from llmgw_core.plugins import load_engines
+from llmgw_core.wire.message import CheckEngine, EngineChecked
+
+_log = logging.getLogger("llmgw.agent")
+
+
+class CannotStart(LlmgwError):
+    """An agent that would not do what its operator said."""
+
+
+async def run_agent(settings: AgentSettings) -> None:
+    """Until SIGTERM, SIGINT or cancellation; raises `CannotStart` where the settings cannot be followed."""
+    with _sole_agent(settings):
+        finish_replacing(settings.credentials)
+        client_context(settings.credentials)  # what is wrong with a file is said at the start
+        impossible = impossible_fabrics(settings.fabrics, read_tree(settings.ib_root))
+        if impossible:
+            raise CannotStart("\n".join(impossible))
+        await _run(settings, load_engines())
+
+
+async def _run(settings: AgentSettings, engines: Engines) -> None:
+    picture = Picture()
+    renewal = Renewal(settings.credentials)
+
+    async def check_engine(order: CheckEngine) -> EngineChecked:
+        return await _check_engine(engines, settings, order)
+
+    connection = Connection(settings, picture, check_engine, renewal.watch, renewal.take)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(_stop_on_signal, nursery.cancel_scope)
+        nursery.start_soon(watch_hardware, picture, settings)
+        nursery.start_soon(watch_engines, picture, settings, engines)
+        nursery.start_soon(connection.keep)
+
+
+@contextmanager
+def _sole_agent(settings: AgentSettings) -> Iterator[None]:
+    settings.state.mkdir(parents=True, exist_ok=True, mode=0o700)
+    descriptor = os.open(settings.state / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise CannotStart(f"{settings.state} is in use by another agent; stop it first") from None
+        yield
+    finally:
+        os.close(descriptor)
+
+
+async def _stop_on_signal(scope: trio.CancelScope) -> None:
+    with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+        async for number in signals:
+            _log.info("stopping", extra={"signal": signal.Signals(number).name})
+            scope.cancel()
+            return
+
+
+async def _check_engine(engines: Engines, settings: AgentSettings, order: CheckEngine) -> EngineChecked:
+    try:
+        engines.info(order.engine)
+        named = named_programs(engines, settings)
+        where = Installation(named.executables.get(order.engine, {}), os.environ)
+        return EngineChecked(order.id, plain_report(await check_installed(engines, order.engine, (), where)))
+    except LlmgwError as error:
+        return EngineChecked(order.id, reason=str(error))

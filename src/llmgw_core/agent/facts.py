@@ -1,0 +1,124 @@
+"""The agent's one picture of its node, and the parts that look and keep it true.
+
+Rules: a change wakes whoever reports; what equals the last picture is no change; looking never delays a heartbeat, and
+what fails is part of the picture and looked at again.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+from contextlib import suppress
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import trio
+from attrs import evolve
+
+from llmgw_core.agent.settings import AgentSettings
+from llmgw_core.discovery.engines import Inspected, Named, inventory
+from llmgw_core.discovery.gpus import NvidiaSmi
+from llmgw_core.discovery.infiniband import read_tree
+from llmgw_core.discovery.kept_inventory import read_inventory, write_inventory
+from llmgw_core.engines import Engines
+from llmgw_core.examine.executable import parse_executable
+from llmgw_core.model.node import Found, GpuReport, IbReport, NodeFacts
+from llmgw_core.plan.fabric import resolve_fabrics
+
+LOOK_EVERY_S = 30.0
+INVENTORY_EVERY_S = 60.0
+INVENTORY_FILE = "engines.json"
+_MIB = 1024 * 1024
+_ROUND_MIB = 1024
+"""Free disk is told in steps of a GiB: it changes all the time, and each change would be a report."""
+_log = logging.getLogger("llmgw.agent")
+
+
+class Picture:
+    """The facts as they are now."""
+
+    def __init__(self) -> None:
+        unknown = "not looked at yet"
+        self.facts = NodeFacts(
+            agent_version=version("llmgw-core"),
+            gpus=GpuReport(Found.FAILED, reason=unknown),
+            infiniband=IbReport(Found.FAILED, reason=unknown),
+        )
+        self._changed = trio.Event()
+
+    def change(self, **changes: Any) -> None:
+        changed = evolve(self.facts, **changes)
+        if changed != self.facts:
+            self.facts = changed
+            self._changed.set()
+            self._changed = trio.Event()
+
+    async def wait_other_than(self, facts: NodeFacts | None) -> NodeFacts:
+        """The facts, as soon as they are other than these."""
+        while self.facts == facts:
+            await self._changed.wait()
+        return self.facts
+
+
+async def watch_hardware(picture: Picture, settings: AgentSettings) -> None:
+    """GPUs, InfiniBand, fabrics, disk: at once, and again and again."""
+    nvidia_smi = NvidiaSmi(settings.nvidia_smi, environ=os.environ)
+    while True:
+        await look_at_hardware(picture, settings, nvidia_smi)
+        await trio.sleep(LOOK_EVERY_S)
+
+
+async def look_at_hardware(picture: Picture, settings: AgentSettings, nvidia_smi: NvidiaSmi) -> None:
+    infiniband = await trio.to_thread.run_sync(read_tree, settings.ib_root)
+    fabrics = resolve_fabrics(settings.fabrics, infiniband, picture.facts.fabrics)
+    free = await trio.to_thread.run_sync(_disk_free_mib, settings.state)
+    picture.change(infiniband=infiniband, fabrics=fabrics, disk_free_mib=free, machine_id=_machine_id())
+    picture.change(gpus=await nvidia_smi.fetch_gpus())
+
+
+def _disk_free_mib(directory: Path) -> int | None:
+    with suppress(OSError):
+        return shutil.disk_usage(directory).free // _MIB // _ROUND_MIB * _ROUND_MIB
+    return None
+
+
+def _machine_id() -> str | None:
+    with suppress(OSError):
+        return Path("/etc/machine-id").read_text(encoding="ascii", errors="replace").strip() or None
+    return None
+
+
+async def watch_engines(picture: Picture, settings: AgentSettings, engines: Engines) -> None:
+    """The inventory of engines: at once from what the last agent kept, then what changed since."""
+    kept = settings.state / INVENTORY_FILE
+    inspected = read_inventory(kept)
+    picture.change(engines=tuple(each.found for each in inspected), refused_plugins=tuple(map(str, engines.refused)))
+    while True:
+        before = inspected
+        inspected = await inventory(engines, named_programs(engines, settings), before)
+        picture.change(engines=tuple(each.found for each in inspected))
+        if inspected != before:
+            _keep(kept, inspected)
+        await trio.sleep(INVENTORY_EVERY_S)
+
+
+def named_programs(engines: Engines, settings: AgentSettings) -> Named:
+    """The programs that the operator named, sorted to their engines."""
+    executables = {
+        plugin.info.name: {
+            program.name: parse_executable(settings.programs[program.name])
+            for program in plugin.info.programs
+            if program.name in settings.programs
+        }
+        for plugin in engines.loaded
+    }
+    return Named(executables, os.environ)
+
+
+def _keep(path: Path, inspected: tuple[Inspected, ...]) -> None:
+    try:
+        write_inventory(path, inspected)
+    except OSError as error:
+        _log.warning("inventory not kept", extra={"file": str(path), "reason": error.strerror or str(error)})
