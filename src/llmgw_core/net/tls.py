@@ -103,11 +103,14 @@ def _context(protocol: int, files: CredentialFiles) -> ssl.SSLContext:
 
 
 def peer_certificate(connection: Encrypted) -> x509.Certificate:
-    """What the other side showed, once the handshake is done."""
+    """What the other side showed, once the handshake is done; an ssl.SSLError where that is nothing readable."""
     der = connection.getpeercert(True)
     if der is None:
         raise ssl.SSLError("the peer gave no certificate")
-    return x509.load_der_x509_certificate(der)
+    try:
+        return x509.load_der_x509_certificate(der)
+    except ValueError as error:
+        raise ssl.SSLError("the peer's certificate cannot be read") from error
 
 
 class Peek:

@@ -1,7 +1,7 @@
 """What the authority gives out: NAME.crt, NAME.key and ca.crt in one directory.
 
-Rules: the place is looked at before anything is issued, so that no certificate is recorded that cannot be written; nothing
-that exists is replaced without `force`, except a root that is this authority's already.
+Rules: the place is looked at before anything is issued, so that no certificate is recorded that cannot be written;
+nothing that exists is replaced without `force`, except a root that is this authority's already.
 """
 
 from __future__ import annotations
