@@ -56,7 +56,7 @@ def ca() -> None:
     """Make an authority, and issue the certificates by which processes know each other."""
 
 
-@ca.command()
+@ca.command(short_help="Make the authority on this host.")
 @with_directory
 @click.option("--name", default="llmgw-authority", show_default=True, help="The authority's own name.")
 @click.option(
@@ -75,7 +75,7 @@ def init(directory: Path, name: str, days: int, force: bool) -> None:
     click.echo("next: llmgw ca issue server NAME --dns NAME --ip ADDRESS, for the host of the control plane")
 
 
-@ca.command()
+@ca.command(short_help="Issue a certificate and its key.")
 @click.argument("role", type=click.Choice(ROLES))
 @click.argument("name")
 @click.option("--dns", multiple=True, metavar="NAME", help="A name by which the server is reached. May be repeated.")
@@ -100,7 +100,7 @@ def issue(
     _issue(Authority.open(directory), order, out, force)
 
 
-@ca.command()
+@ca.command(short_help="Issue a certificate again, with a new key.")
 @click.argument("name")
 @click.option("--role", type=click.Choice(ROLES), help="Needed where NAME has certificates of several roles.")
 @with_days
@@ -117,7 +117,7 @@ def renew(name: str, role: str | None, days: int, out: Path, force: bool, direct
     _issue(authority, Order(identity, authority.latest(identity).names, days), out, force)
 
 
-@ca.command("list")
+@ca.command("list", short_help="List what was issued, and what is left of it.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @with_directory
 def list_issued(as_json: bool, directory: Path) -> None:
