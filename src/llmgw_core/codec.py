@@ -89,13 +89,22 @@ def _table_hook(structure: Callable[[Any, Any], Any]) -> Callable[[Any, Any], An
 
 def parse_file(text: str, name: str, kind: type[T]) -> T:
     """The value in an operator's TOML `text`; raises `BadFile`, each mistake led by `name`, the file's."""
+    return parse_values(parse_toml(text, name), name, kind)
+
+
+def parse_toml(text: str, name: str) -> dict[str, Any]:
+    """The plain values in `text`; raises `BadFile`."""
     try:
-        parsed = tomllib.loads(text)
+        return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise BadFile(name, (f"not TOML: {error}",)) from error
+
+
+def parse_values(values: dict[str, Any], name: str, kind: type[T]) -> T:
+    """As `parse_file`, from plain values."""
     converter = _file_converter()
     try:
-        return converter.structure(parsed, kind)
+        return converter.structure(values, kind)
     except Exception as error:
         raise BadFile(name, tuple(_mistakes(error))) from error
 

@@ -1,8 +1,8 @@
 """The agent's link: called again for ever, and what is said on it.
 
-Rules: nothing delays a heartbeat, which has a task of its own; a link on which nothing is heard for three beats is given
-up, however alive TCP thinks it is; a report is kept until it is acknowledged, and said again on the next link; the
-certificate is read anew for each link.
+Rules: nothing delays a heartbeat, which has a task of its own; a link on which nothing is heard for three beats is
+given up, however alive TCP thinks it is; a report is kept until it is acknowledged, and said again on the next link;
+the certificate is read anew for each link.
 """
 
 from __future__ import annotations
@@ -72,15 +72,14 @@ class Connection:
 
     async def _talk_once(self) -> str:
         """Why it ended."""
+        reason = "the link ended"
         try:
             now = datetime.now(UTC)  # noqa: TID251 - certificates are judged by this machine's clock
             async with call(self.settings.server, self.settings.credentials, now) as link:
                 await self._talk(link)
-        except* LlmgwError as errors:
-            return _first(errors)
-        except* OSError as errors:
-            return _first(errors)
-        return "the link ended"
+        except* (LlmgwError, OSError) as errors:
+            reason = _first(errors)
+        return reason
 
     async def _talk(self, link: Link) -> None:
         self.end.connect()

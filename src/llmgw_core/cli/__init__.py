@@ -28,7 +28,9 @@ def _print_version(context: click.Context, _: click.Parameter, wanted: bool) -> 
 @click.group(
     cls=LazyGroup,
     commands_by_name={
+        "agent": ("llmgw_core.cli.agent:agent", "Run the agent of this node."),
         "ca": ("llmgw_core.cli.ca:ca", "Make an authority, and issue certificates."),
+        "control": ("llmgw_core.cli.control:control", "Run the control plane."),
         "ctl": ("llmgw_core.cli.ctl:ctl", "Ask and tell a fleet what to do; check engines."),
         "engines": ("llmgw_core.cli.plugins:engines", "List the engine plugins, loaded and refused."),
     },

@@ -2,19 +2,41 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import click
 
+from llmgw_core.cli.context import Context, default_file
 from llmgw_core.cli.lazy import LazyGroup
 
 
 @click.group(
     cls=LazyGroup,
     commands_by_name={
+        "backup": ("llmgw_core.cli.fleet:backup", "Copy the store to a file on the control plane's machine."),
+        "cert": ("llmgw_core.cli.cert:cert", "Revoke certificates, take it back, and list what is revoked."),
         "engine-check": (
             "llmgw_core.cli.engine_check:engine_check",
             "Say whether an engine still accepts every flag that llmgw would pass.",
         ),
+        "events": ("llmgw_core.cli.fleet:events", "Show what happened, oldest first."),
+        "fabrics": ("llmgw_core.cli.fleet:fabrics", "List the fabrics, their members, and what refutes them."),
+        "node": ("llmgw_core.cli.fleet:node", "Show all that is known of a node."),
+        "nodes": ("llmgw_core.cli.fleet:nodes", "List the nodes."),
+        "use": ("llmgw_core.cli.context:use", "Write the context file, so that commands need no flags."),
     },
 )
-def ctl() -> None:
+@click.option("--server", metavar="https://HOST:7443", help="The control plane, instead of the context file's.")
+@click.option("--identity", metavar="PREFIX", help="The operator's PREFIX.crt, PREFIX.key and ca.crt beside them.")
+@click.option(
+    "--context",
+    "file",
+    type=click.Path(dir_okay=False, path_type=Path),
+    default=default_file,
+    show_default="$LLMGW_CONTEXT, else ~/.llmgw/context.toml",
+    help="The context file.",
+)
+@click.pass_context
+def ctl(click_context: click.Context, server: str | None, identity: str | None, file: Path) -> None:
     """Ask and tell a fleet what to do; check engines."""
+    click_context.obj = Context(file, server, identity)

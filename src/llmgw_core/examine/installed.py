@@ -39,12 +39,13 @@ async def check_installed(
 ) -> EngineReport:
     """Run the engine's help, read it, and judge the commands by it."""
     info = engines.info(engine)
-    material = await _examine(engines, info, where)
+    material = await examine_installed(engines, info, where)
     runs = await _dry_runs(engines, info, material, profiles, where) if where.dry_run and not material.unchecked else ()
     return check_engine(engines, engine, material, profiles, widest=widest, dry_runs=runs)
 
 
-async def _examine(engines: Engines, info: EngineInfo, where: Installation) -> Material:
+async def examine_installed(engines: Engines, info: EngineInfo, where: Installation) -> Material:
+    """The flag tables of the engine's programs as they are installed, or the reason why there are none."""
     try:
         executables, warnings = find_programs(info, where.executables)
     except EngineNotFound as error:

@@ -2,7 +2,8 @@
 
 In: a `Command` and a time limit.  Out: how it ended and what it printed, bounded.
 Rules: the command has no standard input and leads a process group of its own; when the time is up, or its front process
-has ended while something else still holds its output, the whole group is killed.
+has ended while something else still holds its output, the whole group is killed; one that not even this ends (it hangs
+in the kernel) is left alone after `LINGER_S`.
 """
 
 from __future__ import annotations
@@ -10,9 +11,10 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from fnmatch import fnmatchcase
+from glob import glob
 
 import trio
 from attrs import evolve, field, frozen, mutable
@@ -22,7 +24,7 @@ from llmgw_core.engine.command import Command
 OUTPUT_LIMIT_BYTES = 4 * 1024 * 1024
 """Of each stream; the largest help known is 0.2 MB. The rest is read and dropped."""
 LINGER_S = 2.0
-"""How long output may stay open after the front process has ended."""
+"""How long output may stay open after the front process has ended, and how long a killed one may take to end."""
 
 
 @frozen
@@ -30,11 +32,13 @@ class Finished:
     """How a command ended."""
 
     code: int | None
-    """Its exit code; `None` when a signal ended it."""
+    """Its exit code; `None` when a signal ended it, or nothing did."""
     signal: int | None = None
     stdout: str = ""
     stderr: str = ""
     timed_out: bool = False
+    pid: int | None = None
+    """Of its front process, and of the process group that it led."""
 
 
 @mutable
@@ -50,8 +54,16 @@ class _Buffer:
         return self.text.decode("utf-8", errors="replace")
 
 
-async def run_to_end(command: Command, environ: Mapping[str, str], timeout_s: float) -> Finished:
-    """Run `command` in `environ`, changed as it says; raises OSError when it cannot be started."""
+async def run_to_end(
+    command: Command,
+    environ: Mapping[str, str],
+    timeout_s: float,
+    on_survivor: Callable[[trio.Process], None] = lambda process: None,
+) -> Finished:
+    """Run `command` in `environ`, changed as it says; raises OSError when it cannot be started.
+
+    `on_survivor` gets a process that was killed and has not ended; whoever keeps it may `poll()` it.
+    """
     process = await trio.lowlevel.open_process(
         list(command.argv),
         env=child_environment(command, environ),
@@ -65,9 +77,14 @@ async def run_to_end(command: Command, environ: Mapping[str, str], timeout_s: fl
         timed_out = await _collect(process, out, err, timeout_s)
     finally:
         await _end_group(process)
-    code = process.returncode or 0
-    ended = Finished(code if code >= 0 else None, -code if code < 0 else None)
-    return evolve(ended, stdout=out.decode(), stderr=err.decode(), timed_out=timed_out)
+        if process.returncode is None:
+            on_survivor(process)
+    ended = _how(process.returncode)
+    return evolve(ended, stdout=out.decode(), stderr=err.decode(), timed_out=timed_out, pid=process.pid)
+
+
+def _how(code: int | None) -> Finished:
+    return Finished(code) if code is None or code >= 0 else Finished(None, -code)
 
 
 def child_environment(command: Command, environ: Mapping[str, str]) -> dict[str, str]:
@@ -102,3 +119,14 @@ async def _end_group(process: trio.Process) -> None:
     for stream in (process.stdout, process.stderr):
         if stream is not None:
             await stream.aclose()
+
+
+def living_member(group: int) -> int | None:
+    """A process of this group that still runs, or hangs in the kernel; `None` also where there is no /proc."""
+    for stat in glob("/proc/[0-9]*/stat"):
+        with suppress(OSError), open(stat, "rb") as file:
+            pid, _, rest = file.read().partition(b" ")
+            state, _, its_group, *_ = rest.rpartition(b")")[2].split()
+            if int(its_group) == group and state not in (b"Z", b"X"):
+                return int(pid)
+    return None

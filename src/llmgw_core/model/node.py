@@ -11,10 +11,11 @@ from llmgw_core.model.replica import Hca
 
 @frozen
 class Gpu:
-    """One GPU as nvidia-smi prints it: `index` and `uuid` are kept, never renumbered."""
+    """One GPU as nvidia-smi prints it: `index` and `uuid` are kept, never renumbered; one of them is known."""
 
-    index: int
-    uuid: str
+    index: int | None
+    uuid: str | None
+    """`None` where the driver gives none (Jetson)."""
     name: str | None = None
     memory_total_mib: int | None = None
     memory_used_mib: int | None = None
@@ -88,6 +89,15 @@ class Fabric:
     """Whether llmgw picked the adapters, because the operator named none."""
     trouble: str = ""
     """What speaks against it on this node (an adapter that is down or not there); empty when nothing does."""
+
+
+@frozen
+class Refutation:
+    """What proves that a stated fabric is not one: it gets no replica over several nodes until somebody resolves it."""
+
+    fabric: str
+    nodes: tuple[str, ...]
+    reason: str
 
 
 @frozen

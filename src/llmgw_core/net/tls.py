@@ -18,7 +18,7 @@ from attrs import frozen
 from cryptography import x509
 
 from llmgw_core.pki.files import BadCredentials, read_certificate, read_pair
-from llmgw_core.pki.identity import describe_time_fault, list_names
+from llmgw_core.pki.identity import describe_time_fault, list_names, read_identity
 
 NO_CHECK_TIME = ssl.VerifyFlags(0x200000)  # X509_V_FLAG_NO_CHECK_TIME, openssl/x509_vfy.h; ssl has no name for it
 
@@ -100,6 +100,11 @@ def _context(protocol: int, files: CredentialFiles) -> ssl.SSLContext:
             f"cannot use {files.certificate} with {files.key} and {files.authority}: {error}"
         ) from error
     return context
+
+
+def read_own_name(files: CredentialFiles) -> str:
+    """The name in this side's own certificate."""
+    return read_identity(read_certificate(files.certificate)).name
 
 
 def peer_certificate(connection: Encrypted) -> x509.Certificate:

@@ -1,0 +1,90 @@
+"""Asks the control plane, as an operator."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from llmgw_core.errors import LlmgwError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from llmgw_core.cli.context import Context
+    from llmgw_core.net.link import Link
+
+ANSWER_S = 700.0
+"""For one answer; an engine-check on a node is the longest."""
+
+
+class NotAnswered(LlmgwError):
+    """What the control plane said instead of an answer."""
+
+
+def ask(context: Context, what: str, **arguments: Any) -> Any:
+    """The answer to one question; raises `NotReached`, `LinkClosed` or `NotAnswered`."""
+    return ask_all(context, [(what, arguments)])[0]
+
+
+def ask_all(context: Context, questions: Sequence[tuple[str, dict[str, Any]]]) -> list[Any]:
+    """The answers, in order, over one link."""
+    import trio
+
+    return trio.run(_ask_all, context, questions)
+
+
+async def _ask_all(context: Context, questions: Sequence[tuple[str, dict[str, Any]]]) -> list[Any]:
+    from datetime import UTC, datetime
+    from importlib.metadata import version
+
+    from llmgw_core.cli.identity import identity_files
+    from llmgw_core.net.call import call, parse_server
+    from llmgw_core.net.tls import read_own_name
+    from llmgw_core.wire.message import PROTOCOL, Hello
+
+    kept = context.resolve()
+    files = identity_files(kept.identity)
+    now = datetime.now(UTC)  # noqa: TID251 - certificates are judged by this machine's clock
+    async with call(parse_server(kept.server), files, now) as link:
+        await link.say(Hello(PROTOCOL, read_own_name(files), version("llmgw-core")))
+        await _hear_one(link)
+        return [await _ask_one(link, number, *question) for number, question in enumerate(questions)]
+
+
+async def _ask_one(link: Link, number: int, what: str, arguments: dict[str, Any]) -> Any:
+    from llmgw_core.wire.message import Answer, Ask, Failed
+
+    await link.say(Ask(number, what, arguments))
+    while True:
+        match await _hear_one(link):
+            case Answer(id=id, value=value) if id == number:
+                return value
+            case Failed(id=id, reason=reason) if id == number:
+                raise NotAnswered(reason)
+
+
+async def _hear_one(link: Link) -> Any:
+    import trio
+
+    from llmgw_core.wire.message import Refused
+
+    try:
+        with trio.fail_after(ANSWER_S):
+            message = await link.hear()
+    except trio.TooSlowError:
+        raise NotAnswered(f"the control plane has not answered within {ANSWER_S:g} s") from None
+    if isinstance(message, Refused):
+        raise NotAnswered(message.reason)
+    return message
+
+
+def watch(context: Context, seconds: float, show: Any) -> None:
+    """Show again and again, on a cleared screen, until interrupted."""
+    import time
+
+    while True:
+        text = show(context)
+        click.clear()
+        click.echo(text)
+        time.sleep(seconds)

@@ -1,0 +1,43 @@
+"""`llmgw control`: the control plane."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+
+@click.command()
+@click.option("--identity", required=True, metavar="PREFIX", help="PREFIX.crt, PREFIX.key and ca.crt beside them.")
+@click.option(
+    "--state",
+    type=click.Path(file_okay=False, path_type=Path),
+    default=Path("/var/lib/llmgw/control"),
+    show_default=True,
+    help="Where the store is. One control plane for each.",
+)
+@click.option("--listen", default=":7443", show_default=True, metavar="[ADDRESS]:PORT")
+@click.option(
+    "--ca-dir",
+    type=click.Path(file_okay=False, exists=True, path_type=Path),
+    help="The authority's directory, if it is on this machine: certificates are then renewed over the link.",
+)
+@click.option("--log-json", is_flag=True, help="Log JSON lines.")
+def control(identity: str, state: Path, listen: str, ca_dir: Path | None, log_json: bool) -> None:
+    """Run the control plane: it decides, and agents and operators call it."""
+    import trio
+
+    from llmgw_core.cli.identity import identity_files
+    from llmgw_core.control.app import ControlSettings, run_control
+    from llmgw_core.log import set_up_logs
+
+    host, port = _parse_listen(listen)
+    set_up_logs(as_json=log_json)
+    trio.run(run_control, ControlSettings(state, identity_files(identity), host, port, ca_dir))
+
+
+def _parse_listen(text: str) -> tuple[str | None, int]:
+    host, _, port = text.rpartition(":")
+    if not port.isdigit() or int(port) > 65535:
+        raise click.UsageError(f"--listen {text!r}: write ADDRESS:PORT, or :PORT for all addresses")
+    return host.strip("[]") or None, int(port)

@@ -1,0 +1,191 @@
+"""`llmgw ctl nodes|node|fabrics|events|backup`: the fleet as the control plane knows it."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from llmgw_core.cli.asking import ask, watch
+from llmgw_core.cli.table import render_table
+
+if TYPE_CHECKING:
+    from llmgw_core.cli.context import Context
+
+as_json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+watch_option = click.option("--watch", "watched", is_flag=True, help="Show it again every two seconds.")
+WATCH_S = 2.0
+
+
+@click.group(invoke_without_command=True)
+@as_json_option
+@watch_option
+@click.pass_context
+def nodes(click_context: click.Context, as_json: bool, watched: bool) -> None:
+    """List the nodes: state, GPUs, fabrics, engines, days left on the certificate, and whatever is wrong."""
+    if click_context.invoked_subcommand is not None:
+        return
+    context: Context = click_context.obj
+    if watched:
+        watch(context, WATCH_S, lambda context: render_nodes(ask(context, "nodes")))
+    found = ask(context, "nodes")
+    click.echo(json.dumps(found, indent=2) if as_json else render_nodes(found))
+
+
+@nodes.command("remove")
+@click.argument("node")
+@click.pass_obj
+def remove(context: Context, node: str) -> None:
+    """Forget NODE, which is not connected. Its certificate still counts until it is revoked."""
+    ask(context, "remove-node", node=node)
+    click.echo(f"removed {node}; if it is never to come back: llmgw ctl cert revoke {node}")
+
+
+def render_nodes(found: list[dict[str, Any]]) -> str:
+    if not found:
+        return "no node has ever been here; start an agent with `llmgw agent`"
+    header = ("NODE", "STATE", "GPUS", "FABRICS", "ENGINES", "CERT", "SEEN", "TROUBLE")
+    return render_table(header, [_row(node) for node in found])
+
+
+def _row(node: dict[str, Any]) -> tuple[str, ...]:
+    facts = node["facts"] or {}
+    troubles = node["troubles"]
+    more = f" (+{len(troubles) - 1} more: llmgw ctl node {node['name']})" if len(troubles) > 1 else ""
+    return (
+        node["name"],
+        node["state"],
+        _gpus(facts),
+        ", ".join(fabric["name"] for fabric in facts.get("fabrics", ())) or "-",
+        ", ".join(_engine(engine) for engine in facts.get("engines", ()) if engine.get("executable")) or "-",
+        f"{node['days_left']} d",
+        _time(node["last_seen"]),
+        f"{troubles[0]}{more}" if troubles else "",
+    )
+
+
+def _gpus(facts: dict[str, Any]) -> str:
+    report = facts.get("gpus", {})
+    if report.get("outcome") == "failed":
+        return "failed"
+    gpus = report.get("gpus", ())
+    names = sorted({gpu.get("name") or "unknown" for gpu in gpus})
+    return f"{len(gpus)} x {'/'.join(names)}" if gpus else "none"
+
+
+def _engine(engine: dict[str, Any]) -> str:
+    version = f" {engine['version']}" if engine.get("version") else ""
+    return f"{engine['engine']}{version} {engine.get('outcome', 'unchecked')}"
+
+
+def _time(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%SZ")
+
+
+@click.command()
+@click.argument("name")
+@as_json_option
+@click.pass_obj
+def node(context: Context, name: str, as_json: bool) -> None:
+    """Show all that is known of NODE."""
+    found = ask(context, "node", node=name)
+    click.echo(json.dumps(found, indent=2) if as_json else render_node(found))
+
+
+def render_node(found: dict[str, Any]) -> str:
+    facts = found["facts"] or {}
+    lines = [
+        f"{found['name']}: {found['state']}, from {found['address']}, agent {facts.get('agent_version', 'unknown')}",
+        f"  first seen  {_time(found['first_seen'])}",
+        f"  last seen   {_time(found['last_seen'])}",
+        f"  certificate {found['days_left']} days left",
+    ]
+    lines += [f"  TROUBLE     {trouble}" for trouble in found["troubles"]]
+    report = facts.get("gpus", {})
+    lines += [f"  GPUs        {report.get('reason')}"] if report.get("reason") else []
+    lines += [f"  GPU {gpu['index']}       {_gpu(gpu)}" for gpu in report.get("gpus", ())]
+    lines += [f"  port        {_port(port)}" for port in facts.get("infiniband", {}).get("ports", ())]
+    lines += [f"  fabric      {_fabric(fabric)}" for fabric in facts.get("fabrics", ())]
+    lines += [f"  engine      {_engine_in_full(engine)}" for engine in facts.get("engines", ())]
+    return "\n".join(lines)
+
+
+def _gpu(gpu: dict[str, Any]) -> str:
+    memory = f"{gpu['memory_total_mib']} MiB" if gpu.get("memory_total_mib") is not None else "memory unknown"
+    notes = [*(["MIG"] if gpu.get("mig") else []), *([gpu["trouble"]] if gpu.get("trouble") else [])]
+    return ", ".join([gpu.get("name") or "unknown", memory, gpu["uuid"], *notes])
+
+
+def _port(port: dict[str, Any]) -> str:
+    name = f"{port['hca']['name']}:{port['hca'].get('port', 1)}"
+    told = [
+        port.get("state") or "state unknown",
+        port.get("link_layer") or "link layer unknown",
+        port.get("rate") or "",
+    ]
+    return ", ".join(filter(None, [name, *told, port.get("trouble", "")]))
+
+
+def _fabric(fabric: dict[str, Any]) -> str:
+    hcas = ",".join(f"{hca['name']}:{hca.get('port', 1)}" for hca in fabric["hcas"]) or "no adapters"
+    picked = " (picked)" if fabric.get("picked") else ""
+    trouble = f"; {fabric['trouble']}" if fabric.get("trouble") else ""
+    return f"{fabric['name']}: {hcas}{picked}{trouble}"
+
+
+def _engine_in_full(engine: dict[str, Any]) -> str:
+    where = engine.get("executable") or "not found"
+    reason = f": {engine['reason']}" if engine.get("reason") else ""
+    return f"{_engine(engine)}{reason}  [{where}]"
+
+
+@click.command()
+@as_json_option
+@click.pass_obj
+def fabrics(context: Context, as_json: bool) -> None:
+    """List the fabrics as stated, their members, and what refutes them."""
+    found = ask(context, "fabrics")
+    if as_json:
+        click.echo(json.dumps(found, indent=2))
+        return
+    rows = [
+        (each["name"], member["node"], member["state"], _fabric(member)) for each in found for member in each["members"]
+    ]
+    click.echo(render_table(("FABRIC", "NODE", "STATE", "ADAPTERS"), rows) if rows else "no node states a fabric")
+    for each in found:
+        for reason in each["refuted"]:
+            click.echo(f"REFUTED {each['name']}: {reason}")
+
+
+@click.command()
+@click.option("--node", default="", help="Only of this node.")
+@click.option("--last", "limit", type=click.IntRange(1, 10_000), default=50, show_default=True, help="How many.")
+@click.option("--follow", is_flag=True, help="Go on with new ones.")
+@as_json_option
+@click.pass_obj
+def events(context: Context, node: str, limit: int, follow: bool, as_json: bool) -> None:
+    """Show what happened, oldest first."""
+    import time
+
+    after = 0
+    while True:
+        for event in ask(context, "events", node=node, limit=limit, after=after):
+            after = event["id"]
+            click.echo(json.dumps(event) if as_json else _event(event))
+        if not follow:
+            return
+        time.sleep(WATCH_S)
+
+
+def _event(event: dict[str, Any]) -> str:
+    return f"{_time(event['at'])}  {event['node'] or '-'}  {event['kind']}: {event['reason']}"
+
+
+@click.command()
+@click.argument("file")
+@click.pass_obj
+def backup(context: Context, file: str) -> None:
+    """Copy the store to FILE, an absolute path on the control plane's machine."""
+    click.echo(f"wrote {ask(context, 'backup', file=file)} on the control plane's machine")
