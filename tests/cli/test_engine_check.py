@@ -260,6 +260,14 @@ def test_profiles_only_without_a_profile_of_the_engine_is_a_mistake(tmp_path: Pa
     assert "no profile for vllm" in ended.stderr
 
 
+def test_a_profile_of_an_engine_that_nobody_knows_is_mentioned(tmp_path: Path) -> None:
+    catalog = tmp_path / "catalog.toml"
+    catalog.write_text('[profiles.typo]\nengine = "vlm"\n')
+    ended = engine_check("vllm", "--engine-version", "0.32.0", "--catalog", str(catalog))
+    assert ended.returncode == 0
+    assert "profile typo is for 'vlm', for which no plugin is installed; it was not checked" in ended.stderr
+
+
 def test_all_engines_take_the_profiles_that_are_theirs(tmp_path: Path) -> None:
     catalog = tmp_path / "catalog.toml"
     catalog.write_text('[profiles.one]\nengine = "sim"\n[profiles.two]\nengine = "llamacpp"\n')

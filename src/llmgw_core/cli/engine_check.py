@@ -119,9 +119,19 @@ def _check(options: Options) -> Sequence[EngineReport]:
 
     engines = load_engines(None if options.every_engine else {options.engine or ""})
     reports = _reports(engines, options)
+    _mention_the_unchecked(engines, options)
     for report in reports:
         engines.announce(report)
     return reports
+
+
+def _mention_the_unchecked(engines: Engines, options: Options) -> None:
+    """Profiles for engines that no plugin is installed for; a typing mistake looks like one."""
+    catalog = _catalog(options)
+    for name, profile in catalog.profiles.items() if catalog else ():
+        if profile.engine not in engines.available and (not options.profile or name in options.profile):
+            said = f"profile {name} is for {profile.engine!r}, for which no plugin is installed; it was not checked"
+            click.echo(f"llmgw: {said}", err=True)
 
 
 def _reports(engines: Engines, options: Options) -> Sequence[EngineReport]:
