@@ -85,6 +85,28 @@ def test_all_mistakes_are_reported_at_once_each_with_its_path() -> None:
     ("text", "said"),
     [
         ("a = [", "catalog.toml: not TOML: Invalid value (at end of document)"),
+        (
+            "[profiles.p]\nengine = 'x'\nnodes = 100000",
+            "catalog.toml: profiles.p.nodes: expected 1 to 1024, got 100000",
+        ),
+        (
+            "[profiles.p]\nengine = 'x'\ngpus_per_node = -3",
+            "catalog.toml: profiles.p.gpus_per_node: expected 0 to 64, got -3",
+        ),
+        ("[profiles.p]\nengine = 'x'\nextra_args = ['']", "catalog.toml: profiles.p.extra_args[0]: an empty argument"),
+        (
+            "[profiles.p]\nengine = 'x'\nenv = { 'A=B' = '1' }",
+            "catalog.toml: profiles.p.env: 'A=B' cannot be the name of a variable",
+        ),
+        ("[models.m]\nsource = 'x'\nprofiles = []", "catalog.toml: models.m.profiles: expected at least one"),
+        (
+            "[profiles.llmgw]\nengine = 'x'",
+            "catalog.toml: profiles.llmgw: this name means llmgw itself; choose another",
+        ),
+        (
+            "[profiles.\"a\\u001b\"]\nengine = 'x'",
+            "catalog.toml: profiles: 'a\\x1b' cannot be a name: it is empty or not printable",
+        ),
         ("models = 3", "catalog.toml: models: expected a table, got 3"),
         ("[models]\na = 3", "catalog.toml: models.a: expected a table, got 3"),
         (

@@ -33,6 +33,9 @@ from llmgw_core.plugins import load_entry_points
 from llmgw_core.testing.builders import a_replica
 
 
+PROGRAM = Program("toy", (("toy",),))
+
+
 class ToyEngine:
     """A whole engine plugin; a test replaces what it is about."""
 
@@ -196,6 +199,15 @@ def test_a_plugin_that_does_not_import_is_refused_and_the_others_work() -> None:
             ToyEngine("toy", llmgw_engine_info=lambda: EngineInfo("toy", ENGINE_API + 1, ("1",), ())),
             f"speaks engine API {ENGINE_API + 1}, this core speaks {ENGINE_API}",
         ),
+        (ToyEngine("toy", llmgw_engine_info=failing(SystemExit(0))), "llmgw_engine_info failed: SystemExit: 0"),
+        (
+            ToyEngine("toy", llmgw_engine_info=lambda: EngineInfo("toy", ENGINE_API, ("1",), ())),
+            "gave no programs: ()",
+        ),
+        (
+            ToyEngine("toy", llmgw_engine_info=lambda: EngineInfo("toy", ENGINE_API, None, (PROGRAM,))),  # type: ignore[arg-type]
+            "gave checked versions that are no texts: None",
+        ),
         (ToyEngine("toy", llmgw_read_help=None), "does not implement llmgw_read_help"),
         (ToyEngine("toy", llmgw_from_the_future=hookimpl(lambda: None)), "unknown hook 'llmgw_from_the_future'"),
         (ToyEngine("toy", llmgw_read_version=hookimpl(lambda speech: None)), "speech"),
@@ -230,12 +242,55 @@ def test_an_engines_refusals_make_a_replica_impossible() -> None:
 
 
 @pytest.mark.parametrize(
-    "implementation", [failing(ZeroDivisionError("oops")), hookimpl(lambda: "a text"), hookimpl(lambda: None)]
+    "implementation",
+    [failing(ZeroDivisionError("oops")), failing(SystemExit(0)), hookimpl(lambda: "a text"), hookimpl(lambda: None)],
 )
 def test_a_hook_that_fails_is_the_plugins_failure_by_name(implementation: Any) -> None:
     engines = load(entry("toy", ToyEngine("toy", llmgw_read_help=implementation)))
     with pytest.raises(PluginFailed, match="engine plugin toy failed in llmgw_read_help"):
         engines.read_help("toy", "toy", "text")
+
+
+@pytest.mark.parametrize(
+    ("command", "why"),
+    [
+        (Command("docker", ("docker",), ()), "its program 'docker' is none of the engine's"),
+        (Command("toy", ("toy",), ("--port", 80)), "80 in its arguments is no text"),  # type: ignore[arg-type]
+    ],
+)
+def test_a_command_that_nobody_could_judge_is_a_failure(command: Command, why: str) -> None:
+    engines = load(entry("toy", ToyEngine("toy", llmgw_build_command=hookimpl(lambda: command))))
+    with pytest.raises(PluginFailed, match=why):
+        engines.build_command(a_replica(engine="toy").shards[0])
+
+
+def test_widest_specs_of_another_engine_are_a_failure() -> None:
+    engines = load(entry("toy", ToyEngine("toy", llmgw_widest_specs=hookimpl(lambda: (a_replica(engine="x"),)))))
+    with pytest.raises(PluginFailed, match="is no replica of its"):
+        engines.widest_specs("toy")
+
+
+def test_what_a_plugin_prints_at_import_is_not_in_the_output(capsys: pytest.CaptureFixture[str]) -> None:
+    class Loud(EntryPoint):
+        def load(self) -> Any:
+            print("NOISE")
+            return ToyEngine("toy")
+
+    assert load(Loud("toy", "x", "llmgw.engines")).loaded
+    assert capsys.readouterr().out == ""
+
+
+def test_a_panic_at_import_refuses_the_plugin_only() -> None:
+    class Panic(BaseException):
+        pass
+
+    class Panicking(EntryPoint):
+        def load(self) -> Any:
+            raise Panic("oops")
+
+    engines = load(Panicking("toy", "x", "llmgw.engines"), entry("fine", ToyEngine("fine")))
+    assert "Panic: oops" in engines.refused[0].why
+    assert engines.info("fine").name == "fine"
 
 
 def test_an_unreadable_help_is_not_the_plugins_failure() -> None:

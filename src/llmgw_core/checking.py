@@ -150,12 +150,13 @@ def _conclude(report: EngineReport, compared: Comparison, impossible: Sequence[s
     outcome = compared.outcome
     if outcome is Outcome.ACCEPTED and (impossible or refused):
         outcome = Outcome.FINDINGS
-    if outcome is Outcome.ACCEPTED and lacking:
+    nothing = "" if compared.flags or impossible else "no command was judged"
+    if outcome is Outcome.ACCEPTED and (lacking or nothing):
         outcome = Outcome.UNCHECKED
     return evolve(
         report,
         outcome=outcome,
-        reason="; ".join(filter(None, (compared.unchecked, lacking, *impossible))),
+        reason="; ".join(filter(None, (compared.unchecked, lacking, nothing, *impossible))),
         warnings=(*report.warnings, *compared.warnings),
         flags=compared.flags,
     )

@@ -16,7 +16,8 @@ from cattrs.errors import ForbiddenExtraKeysError
 from cattrs.gen import make_dict_structure_fn
 
 from llmgw_core.errors import LlmgwError
-from llmgw_core.model.catalog import Catalog
+from llmgw_core.model.catalog import BadValue, Catalog
+from llmgw_core.plan.engine_check import LLMGW
 
 T = TypeVar("T")
 
@@ -112,10 +113,23 @@ def parse_values(values: dict[str, Any], name: str, kind: type[T]) -> T:
 def parse_catalog(text: str, name: str) -> Catalog:
     """The catalog in `text`; raises `BadFile`."""
     catalog = parse_file(text, name, Catalog)
-    unknown = tuple(_unknown_profiles(catalog))
-    if unknown:
-        raise BadFile(name, unknown)
+    mistakes = (*_bad_names(catalog), *_unknown_profiles(catalog))
+    if mistakes:
+        raise BadFile(name, mistakes)
     return catalog
+
+
+def _bad_names(catalog: Catalog) -> list[str]:
+    """Names stand in messages, tables and reports, where `llmgw` means llmgw itself."""
+    names = [*(("models", name) for name in catalog.models), *(("profiles", name) for name in catalog.profiles)]
+    bad = [
+        f"{table}: {name!r} cannot be a name: it is empty or not printable"
+        for table, name in names
+        if not name.isprintable() or not name
+    ]
+    return bad + (
+        [f"profiles.{LLMGW}: this name means llmgw itself; choose another"] if LLMGW in catalog.profiles else []
+    )
 
 
 def _mistakes(error: BaseException) -> list[str]:
@@ -128,7 +142,7 @@ def _mistake(error: BaseException, wanted: type | None) -> str:
         return f"unknown key {', '.join(sorted(error.extra_fields))}"
     if isinstance(error, KeyError):
         return "is missing"
-    if isinstance(error, _WrongType):
+    if isinstance(error, _WrongType | BadValue):
         return str(error)
     return f"cannot be read: {error}"
 
@@ -137,6 +151,8 @@ def _with_path(message: str) -> str:
     """cattrs puts the path behind (`… @ .profiles['x'].nodes`); people look for it in front."""
     said, _, path = message.rpartition(" @ ")
     dotted = path.replace("['", ".").replace("']", "").strip(".")
+    if said.startswith("."):  # a value's own mistake, which names its field
+        return f"{dotted}{said}"
     return f"{dotted}: {said}" if dotted else said
 
 

@@ -14,7 +14,7 @@ from attrs import frozen
 
 from llmgw_core.engine import Command, EngineInfo, FlagTable, ReplicaSpec, Shard
 from llmgw_core.errors import ImpossibleReplica, LlmgwError, NotCompleteHelp, UnknownEngine
-from llmgw_core.plan.command_line import own_flags_in
+from llmgw_core.plan.command_line import flags_in
 
 if TYPE_CHECKING:
     from llmgw_core.engine import Exit, Failure, Health, Probe, Reply
@@ -86,16 +86,27 @@ class Engines:
             if refused.name == engine:
                 return f"engine {refused}"
         installed = ", ".join(sorted(self.available)) or "none"
-        return f"no engine plugin {engine!r} is installed (installed: {installed}); pip install llmgw-engine-{engine}"
+        way = f"; pip install llmgw-engine-{engine}" if engine.isidentifier() and engine.isascii() else ""
+        return f"no engine plugin {engine!r} is installed (installed: {installed}){way}"
 
     def widest_specs(self, engine: str) -> tuple[ReplicaSpec, ...]:
-        return self._call(engine, "llmgw_widest_specs", tuple)
+        specs = self._call(engine, "llmgw_widest_specs", tuple)
+        for spec in specs:
+            if not isinstance(spec, ReplicaSpec) or spec.engine != engine:
+                raise PluginFailed(
+                    f"engine plugin {engine} failed in llmgw_widest_specs: {spec!r} is no replica of its"
+                )
+        return specs
 
     def refusals(self, replica: ReplicaSpec) -> tuple[str, ...]:
         """Why this engine cannot run the replica; empty when it can."""
         info = self.info(replica.engine)
-        own = own_flags_in(replica.extra_args, info.own_flags, info.programs[0].spelling)
-        clauses = tuple(f"its extra arguments set {flag}, which llmgw sets itself" for flag in own)
+        used, spelling = replica.extra_args, info.programs[0].spelling
+        own = [f"set {flag}, which llmgw sets itself" for flag in flags_in(used, info.own_flags, spelling)]
+        ending = [
+            f"have {flag}, with which it only prints and ends" for flag in flags_in(used, info.ending_flags, spelling)
+        ]
+        clauses = tuple(f"its extra arguments {clause}" for clause in (*own, *ending))
         return (*clauses, *self._call(replica.engine, "llmgw_refusals", tuple, replica=replica))
 
     def build_command(self, shard: Shard, flags: FlagTable | None = None) -> Command:
@@ -103,7 +114,13 @@ class Engines:
         refusals = self.refusals(shard.replica)
         if refusals:
             raise ImpossibleReplica(shard.replica.id, refusals)
-        return self._call(shard.replica.engine, "llmgw_build_command", Command, shard=shard, flags=flags)
+        command = self._call(shard.replica.engine, "llmgw_build_command", Command, shard=shard, flags=flags)
+        fault = _fault(command, self.info(shard.replica.engine))
+        if fault:
+            raise PluginFailed(
+                f"engine plugin {shard.replica.engine}, or a site's wrapper, built a bad command: {fault}"
+            )
+        return command
 
     def help_commands(self, engine: str, program: str, executable: tuple[str, ...]) -> tuple[Command, ...]:
         return self._call(engine, "llmgw_help_commands", tuple, program=program, executable=executable)
@@ -163,8 +180,17 @@ class Engines:
             result = self._manager.subset_hook_caller(hook, others)(**arguments)
         except (NotCompleteHelp, ImpossibleReplica):
             raise
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise PluginFailed(f"engine plugin {engine} failed in {hook}: {type(error).__name__}: {error}") from error
         if result is not None and not isinstance(result, gives):
             raise PluginFailed(f"engine plugin {engine} failed in {hook}: it gave {type(result).__name__}")
         return result
+
+
+def _fault(command: Command, info: EngineInfo) -> str:
+    """What makes a command one that nobody could run or judge; empty when nothing does."""
+    if command.program not in {program.name for program in info.programs}:
+        return f"its program {command.program!r} is none of the engine's (a wrapper belongs into `prefix`)"
+    words: tuple[object, ...] = command.argv
+    wrong = [word for word in words if not isinstance(word, str)]
+    return f"{wrong[0]!r} in its arguments is no text" if wrong else ""

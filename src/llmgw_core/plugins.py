@@ -7,13 +7,15 @@ are both refused, since nobody could say which one ran; a site plugin wraps an e
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Collection, Iterable, Sequence
+from contextlib import redirect_stdout
 from typing import TYPE_CHECKING
 
 import pluggy
 
 from llmgw_core import hooks
-from llmgw_core.engine import ENGINE_API, EngineInfo
+from llmgw_core.engine import ENGINE_API, EngineInfo, Program
 from llmgw_core.engines import Engines, LoadedPlugin, RefusedPlugin, SitePlugin
 
 if TYPE_CHECKING:
@@ -96,8 +98,11 @@ def _load_engine(manager: pluggy.PluginManager, entry: EntryPoint) -> EngineInfo
 
 def _import(entry: EntryPoint) -> object:
     try:
-        return entry.load()
-    except (Exception, SystemExit) as error:
+        with redirect_stdout(sys.stderr):  # what a plugin prints must not stand in a command's output
+            return entry.load()
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # an extension module's panic is no Exception
         why = f"importing {entry.value} failed: {type(error).__name__}: {error}"
         raise _Refusal(why, f"reinstall or uninstall {_distribution(entry)}") from error
 
@@ -105,16 +110,28 @@ def _import(entry: EntryPoint) -> object:
 def _read_info(plugin: object, entry: EntryPoint) -> EngineInfo:
     try:
         info = plugin.llmgw_engine_info()  # type: ignore[attr-defined]
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         why = f"its llmgw_engine_info failed: {type(error).__name__}: {error}"
         raise _Refusal(why, _another_release(entry)) from error
     if not isinstance(info, EngineInfo):
         raise _Refusal(f"its llmgw_engine_info gave {type(info).__name__}", _another_release(entry))
     if info.api not in SPOKEN_APIS:
         raise _Refusal(f"speaks engine API {info.api}, this core speaks {ENGINE_API}", _another_release(entry))
+    fault = _fault(info.programs, info.checked_versions)
+    if fault:
+        raise _Refusal(f"its llmgw_engine_info gave {fault}", _another_release(entry))
     if info.name != entry.name:
         raise _Refusal(f"it calls its engine {info.name!r}", "its entry point must have the engine's name")
     return info
+
+
+def _fault(programs: object, versions: object) -> str:
+    """What makes an engine info unusable; empty when nothing does."""
+    if not isinstance(programs, tuple) or not programs or not all(isinstance(each, Program) for each in programs):
+        return f"no programs: {programs!r}"
+    if not isinstance(versions, tuple) or not all(isinstance(version, str) for version in versions):
+        return f"checked versions that are no texts: {versions!r}"
+    return ""
 
 
 def _another_release(entry: EntryPoint) -> str:

@@ -14,13 +14,20 @@ from typing import Any
 
 from llmgw_core.engine.flags import ONE, Arity, Flag, FlagState, FlagTable, Surface
 from llmgw_core.engine.info import EngineInfo
+from llmgw_core.errors import LlmgwError
 
 
 def read_surfaces(info: EngineInfo, program: str) -> tuple[Surface, ...]:
     """All recorded tables of a program, oldest version first; empty where the plugin records none."""
     if info.surfaces is None:
         return ()
-    return _read_package(info.surfaces, program)
+    try:
+        return _read_package(info.surfaces, program)
+    except (ImportError, OSError, ValueError, KeyError, TypeError) as error:
+        why = f"{type(error).__name__}: {error}"
+        raise LlmgwError(
+            f"the records of engine plugin {info.name} in {info.surfaces} cannot be read: {why}"
+        ) from error
 
 
 @cache

@@ -2,8 +2,11 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -219,6 +222,14 @@ def test_an_impossible_profile_is_a_finding_with_the_numbers(tmp_path: Path) -> 
         (["llamacpp", "--worker-executable", "x", "--engine-version", "b10991"], "--worker-executable runs a program"),
         (["vllm", "--worker-help-output", "x"], "--worker-help-output needs --help-output"),
         (["nothere"], "no engine plugin 'nothere' is installed"),
+        (["../vllm"], "no engine plugin '../vllm' is installed"),
+        (["vllm", "sglang"], "'sglang': name one engine"),
+        (["vllm", "--timeout", "nan"], "--timeout: expected 0.1 to 86400.0 seconds"),
+        (["vllm", "--executable", ""], "the executable that was named is empty"),
+        (["vllm", "--executable", "/bin/sh 'x"], "No closing quotation"),
+        (["vllm", "--help-output", "@/dev/zero"], "/dev/zero is over 4 MiB"),
+        (["sglang", "--help-output", "x", "--worker-help-output", "y"], "sglang has one program for all roles"),
+        (["sglang", "--worker-executable", "y"], "sglang has one program for all roles"),
         (["vllm", "--help-output", "@/no/such/file"], "cannot read /no/such/file: No such file or directory"),
         (["vllm", "--catalog", "/no/such/file"], "cannot read /no/such/file: No such file or directory"),
         (["vllm", "--engine-version", "0.0"], "vllm 0.0 was not recorded (recorded: 0.9.2, "),
@@ -249,6 +260,14 @@ def test_profiles_only_without_a_profile_of_the_engine_is_a_mistake(tmp_path: Pa
     assert "no profile for vllm" in ended.stderr
 
 
+def test_a_profile_of_an_engine_that_nobody_knows_is_mentioned(tmp_path: Path) -> None:
+    catalog = tmp_path / "catalog.toml"
+    catalog.write_text('[profiles.typo]\nengine = "vlm"\n')
+    ended = engine_check("vllm", "--engine-version", "0.32.0", "--catalog", str(catalog))
+    assert ended.returncode == 0
+    assert "profile typo is for 'vlm', for which no plugin is installed; it was not checked" in ended.stderr
+
+
 def test_all_engines_take_the_profiles_that_are_theirs(tmp_path: Path) -> None:
     catalog = tmp_path / "catalog.toml"
     catalog.write_text('[profiles.one]\nengine = "sim"\n[profiles.two]\nengine = "llamacpp"\n')
@@ -275,3 +294,69 @@ def test_arguments_after_two_dashes_are_judged() -> None:
     assert code == 1
     assert refused(found) == {"--num-scheduler-steps": "not documented"}
     assert found["flags"][-1]["origin"] == "command line"
+
+
+# how it ends
+
+
+def test_a_reader_that_goes_away_does_not_change_the_exit_code() -> None:
+    command = f"{LLMGW} ctl engine-check vllm --engine-version 0.32.0 -v"
+    ended = subprocess.run(
+        ["/bin/bash", "-c", f"{command} | true; exit ${{PIPESTATUS[0]}}"], capture_output=True, timeout=60
+    )
+    assert (ended.returncode, ended.stderr) == (0, b"")
+
+
+def test_an_answer_that_cannot_be_printed_is_no_answer() -> None:
+    command = f"{LLMGW} ctl engine-check vllm --engine-version 0.32.0 > /dev/full"
+    ended = subprocess.run(["/bin/sh", "-c", command], capture_output=True, text=True, timeout=60)
+    assert (ended.returncode, ended.stderr) == (2, "llmgw: cannot print: No space left on device\n")
+
+
+def test_a_closed_standard_input_is_said() -> None:
+    command = f"{LLMGW} ctl engine-check vllm --help-output - <&-"
+    ended = subprocess.run(["/bin/sh", "-c", command], capture_output=True, text=True, timeout=60)
+    assert (ended.returncode, ended.stderr) == (2, "llmgw: cannot read standard input: it is closed\n")
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129), (signal.SIGINT, 130)])
+def test_a_signal_ends_the_engines_help_too(tmp_path: Path, number: signal.Signals, code: int) -> None:
+    pid = tmp_path / "pid"
+    executable = script(tmp_path / "llama-server", f'[ "$1" = --help ] && echo $$ > {pid}; exec sleep 1000')
+    command = [str(LLMGW), "ctl", "engine-check", "llamacpp", "--executable", executable]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as running:
+        wait_for(lambda: pid.exists() and pid.read_text().endswith("\n"))
+        running.send_signal(number)
+        _, stderr = running.communicate(timeout=TIMEOUT_S)
+    assert running.returncode == code
+    assert "Traceback" not in stderr
+    wait_for(lambda: not Path(f"/proc/{pid.read_text().strip()}").exists())
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + TIMEOUT_S
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def test_a_text_as_powershell_writes_it_is_read(tmp_path: Path) -> None:
+    text = tmp_path / "help.txt"
+    text.write_bytes(b"\xff\xfe" + "usage: llmgw-sim [options]\n".encode("utf-16-le"))
+    ended = engine_check("sim", "--help-output", f"@{text}")
+    assert ended.returncode == 2
+    assert "\x00" not in ended.stdout
+
+
+def test_a_script_without_its_interpreter_is_not_called_missing(tmp_path: Path) -> None:
+    executable = tmp_path / "llama-server"
+    executable.write_text("#!/no/such/interpreter\n")
+    executable.chmod(0o755)
+    ended = engine_check("llamacpp", "--executable", str(executable))
+    assert "the interpreter that its #! line names is not there" in ended.stdout
+
+
+def test_extra_arguments_that_only_print_and_end_are_the_profiles_mistake() -> None:
+    code, found = report("llamacpp", "--engine-version", "b10991", "--", "--list-devices")
+    assert code == 1
+    assert "have --list-devices, with which it only prints and ends" in found["reason"]

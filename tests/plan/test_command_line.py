@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from llmgw_core.engine import SWITCH, Arity, Flag, FlagTable, Spelling
-from llmgw_core.plan.command_line import Use, own_flags_in, read_uses
+from llmgw_core.plan.command_line import Use, flags_in, read_uses
 
 PORT = Flag(("--port",))
 HOST = Flag(("--host",))
@@ -64,11 +64,11 @@ def test_parsers_that_swallow_and_know_exact_names_only(args: list[str], uses: l
 
 def test_own_flags_are_found_in_every_spelling_of_the_program() -> None:
     args = ["--served_model_name", "--port", "--port=1", "-O", "80"]
-    assert own_flags_in(args, ("--port", "--host", "--served-model-name"), ARGPARSE) == (
+    assert flags_in(args, ("--port", "--host", "--served-model-name"), ARGPARSE) == (
         "--port",
         "--served-model-name",
     )
-    assert own_flags_in(args, ("--served-model-name",), PLAIN) == ()
+    assert flags_in(args, ("--served-model-name",), PLAIN) == ()
 
 
 @given(st.lists(st.text() | st.text(alphabet="-=.{}a_ 1", max_size=8)), st.sampled_from([ARGPARSE, PLAIN, Spelling()]))

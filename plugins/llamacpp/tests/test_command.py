@@ -281,6 +281,14 @@ def test_a_dry_run_is_the_command_without_its_connections() -> None:
     assert dry.secret_env == {}
 
 
+def test_a_dry_run_leaves_out_what_acts_while_it_is_parsed() -> None:
+    replica = a_replica(extra_args=("--log-file", "/var/log/live.log", "--mlock"), extra_env={"LLAMA_LOG_FILE": "/x"})
+    dry = llmgw_dry_run(build(replica.shards[0]))
+    assert dry is not None
+    assert dry.extra_args == ("--mlock", "--help")
+    assert "LLAMA_LOG_FILE" not in dry.env
+
+
 def test_a_worker_has_no_dry_run() -> None:
     assert llmgw_dry_run(build(a_replica(nodes=2).shards[1])) is None
 

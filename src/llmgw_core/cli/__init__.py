@@ -13,6 +13,7 @@ import click
 from llmgw_core.cli.lazy import LazyGroup
 from llmgw_core.errors import LlmgwError
 
+INTERRUPTED = 130
 OPERATOR_ERROR = 2
 """The exit code of a mistake that the operator can mend, as click uses it; an engine-check's "could not check" too."""
 
@@ -42,13 +43,45 @@ def llmgw() -> None:
 
 
 def main() -> None:
-    """The command's entry point: an operator's mistake is one line on standard error and exit code 2."""
+    """The command's entry point.
+
+    An operator's mistake is one line on standard error and exit code 2; an interrupt is 130. A mistake of ours is a
+    traceback, and 2 as well: whoever reads 1 as "findings" must not read a crash so.
+    """
     try:
-        llmgw(prog_name="llmgw")
-    except* LlmgwError as group:
-        for line in dict.fromkeys(line for error in _leaves(group) for line in str(error).splitlines()):
+        code = _run()
+    except BaseException as error:
+        code = _tell(error)
+    sys.exit(code)
+
+
+def _run() -> int:
+    try:
+        code = llmgw(prog_name="llmgw", standalone_mode=False)
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    except SystemExit as error:
+        code = error.code
+    return code if isinstance(code, int) else 0
+
+
+def _tell(error: BaseException) -> int:
+    leaves = _leaves(error)
+    if any(isinstance(leaf, KeyboardInterrupt | click.Abort) for leaf in leaves):
+        click.echo("llmgw: interrupted", err=True)
+        return INTERRUPTED
+    exits = [leaf.code for leaf in leaves if isinstance(leaf, SystemExit) and isinstance(leaf.code, int)]
+    if exits:
+        return exits[0]
+    if all(isinstance(leaf, LlmgwError) for leaf in leaves):
+        for line in dict.fromkeys(line for leaf in leaves for line in str(leaf).splitlines()):
             click.echo(f"llmgw: {line}", err=True)
-        sys.exit(OPERATOR_ERROR)
+    else:
+        import traceback
+
+        traceback.print_exception(error)
+    return OPERATOR_ERROR
 
 
 def _leaves(error: BaseException) -> list[BaseException]:

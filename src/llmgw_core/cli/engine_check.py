@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -10,6 +11,7 @@ import click
 from attrs import frozen
 
 from llmgw_core.cli.engine_report import exit_code, render_json, render_report, render_versions
+from llmgw_core.cli.output import show
 from llmgw_core.errors import LlmgwError
 
 if TYPE_CHECKING:
@@ -20,6 +22,10 @@ if TYPE_CHECKING:
 
 COMMAND_LINE = "command line"
 """The profile name of arguments that are given after `--`."""
+LEAST_TIMEOUT_S = 0.1
+MOST_TIMEOUT_S = 86_400.0
+TEXT_LIMIT_BYTES = 4 * 1024 * 1024
+"""Of a given text; the largest help known is 0.2 MB."""
 
 
 @frozen
@@ -58,7 +64,7 @@ class Options:
 @click.option("--profile", multiple=True, metavar="NAME", help="Only this profile of the catalog. May be repeated.")
 @click.option("--profiles-only", is_flag=True, help="Judge the profiles, and not the widest command.")
 @click.option("--dry-run", is_flag=True, help="Ask the engine itself too, where it can validate and start nothing.")
-@click.option("--timeout", type=click.FloatRange(min=0.1), default=300.0, show_default=True, metavar="SECONDS")
+@click.option("--timeout", type=float, default=300.0, show_default=True, metavar="SECONDS", help="For one command.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON: one object, or a list for several engines.")
 @click.option("-v", "--verbose", is_flag=True, help="Show the accepted flags too.")
 def engine_check(**given: object) -> None:
@@ -70,11 +76,11 @@ def engine_check(**given: object) -> None:
     _refuse_contradictions(options)
     reports = _check(options)
     if options.as_json:
-        click.echo(render_json(reports, as_list=options.every_engine or options.every_version))
+        show(render_json(reports, as_list=options.every_engine or options.every_version))
     elif options.every_version:
-        click.echo(render_versions(reports))
+        show(render_versions(reports))
     else:
-        click.echo("\n\n".join(render_report(report, verbose=options.verbose) for report in reports))
+        show("\n\n".join(render_report(report, verbose=options.verbose) for report in reports))
     sys.exit(exit_code(reports))
 
 
@@ -88,6 +94,10 @@ def _refuse_contradictions(options: Options) -> None:
     chosen = [name for name, given in ways.items() if given]
     if len(chosen) > 1:
         raise click.UsageError(f"{' and '.join(chosen)} say two different things about what to examine; give one")
+    if not LEAST_TIMEOUT_S <= options.timeout <= MOST_TIMEOUT_S:
+        raise click.UsageError(f"--timeout: expected {LEAST_TIMEOUT_S} to {MOST_TIMEOUT_S} seconds")
+    if options.extra_args and not options.extra_args[0].startswith("-"):
+        raise click.UsageError(f"{options.extra_args[0]!r}: name one engine; arguments to judge begin with a flag")
     if options.every_engine and (options.engine or chosen):
         raise click.UsageError(f"--all goes without {options.engine or chosen[0]}")
     if not options.every_engine and options.engine is None:
@@ -109,16 +119,27 @@ def _check(options: Options) -> Sequence[EngineReport]:
 
     engines = load_engines(None if options.every_engine else {options.engine or ""})
     reports = _reports(engines, options)
+    _mention_the_unchecked(engines, options)
     for report in reports:
         engines.announce(report)
     return reports
+
+
+def _mention_the_unchecked(engines: Engines, options: Options) -> None:
+    """Profiles for engines that no plugin is installed for; a typing mistake looks like one."""
+    catalog = _catalog(options)
+    for name, profile in catalog.profiles.items() if catalog else ():
+        if profile.engine not in engines.available and (not options.profile or name in options.profile):
+            said = f"profile {name} is for {profile.engine!r}, for which no plugin is installed; it was not checked"
+            click.echo(f"llmgw: {said}", err=True)
 
 
 def _reports(engines: Engines, options: Options) -> Sequence[EngineReport]:
     if options.every_engine:
         return _check_installed(engines, _engines_to_check(engines, options), options)
     engine = options.engine or ""
-    engines.info(engine)
+    if len(engines.info(engine).programs) == 1 and (options.worker_executable or options.worker_help_output):
+        raise click.UsageError(f"{engine} has one program for all roles: --worker-… is for engines with another")
     if options.help_output is None and not options.every_version and options.engine_version is None:
         return _check_installed(engines, [engine], options)
     return _check_recorded(engines, engine, options)
@@ -158,6 +179,7 @@ def _check_installed(engines: Engines, names: Sequence[str], options: Options) -
 
     import trio
 
+    from llmgw_core.cli.signals import until_signalled
     from llmgw_core.examine.installed import Installation, check_installed
 
     catalog = _catalog(options)
@@ -173,7 +195,7 @@ def _check_installed(engines: Engines, names: Sequence[str], options: Options) -
             for name in names:
                 nursery.start_soon(check_one, name)
 
-    trio.run(check_all)
+    trio.run(until_signalled, check_all)
     return [reports[name] for name in names]
 
 
@@ -182,7 +204,7 @@ def _executables(engines: Engines, engine: str, options: Options) -> dict[str, t
 
     programs = engines.info(engine).programs
     given = ((programs[0].name, options.executable), (programs[-1].name, options.worker_executable))
-    return {program: parse_executable(command) for program, command in given if command}
+    return {program: parse_executable(command) for program, command in given if command is not None}
 
 
 def _catalog(options: Options) -> Catalog | None:
@@ -212,9 +234,11 @@ def _profiles(options: Options, engine: str, catalog: Catalog | None) -> tuple[N
 
 def read_text(given: str) -> str:
     """A help text as it is given: the text itself, `@FILE`, or `-` for standard input."""
-    if given == "-":
-        return sys.stdin.buffer.read().decode("utf-8", errors="replace")
-    return _read_file(given[1:]) if given.startswith("@") else given
+    if given != "-":
+        return _read_file(given[1:]) if given.startswith("@") else given
+    if sys.stdin is None:
+        raise LlmgwError("cannot read standard input: it is closed")
+    return _decode(sys.stdin.buffer.read(TEXT_LIMIT_BYTES + 1), "standard input")
 
 
 def describe_text(given: str) -> str:
@@ -227,6 +251,14 @@ def describe_text(given: str) -> str:
 def _read_file(path: str) -> str:
     try:
         with open(path, "rb") as file:
-            return file.read().decode("utf-8", errors="replace")
+            return _decode(file.read(TEXT_LIMIT_BYTES + 1), path)
     except OSError as error:
         raise LlmgwError(f"cannot read {path}: {error.strerror}") from error
+
+
+def _decode(content: bytes, name: str) -> str:
+    """UTF-8, or what a byte order mark says (PowerShell's `>` writes UTF-16)."""
+    if len(content) > TEXT_LIMIT_BYTES:
+        raise LlmgwError(f"{name} is over {TEXT_LIMIT_BYTES // 1024 // 1024} MiB, which no help text is")
+    wide = content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+    return content.decode("utf-16" if wide else "utf-8-sig", errors="replace")

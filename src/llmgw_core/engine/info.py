@@ -51,7 +51,9 @@ class EngineInfo:
     surfaces: str | None = None
     """The package that holds `<program>-<version>.json`, one recorded flag table each."""
     own_flags: tuple[str, ...] = ()
-    """Flags by which llmgw places a shard; an operator's extra arguments may not set them."""
+    """Flags that say what is served and where; an operator's extra arguments may not set them."""
+    ending_flags: tuple[str, ...] = ()
+    """Flags that make the program print something and end; extra arguments may not have them either."""
     ignored_fields: Mapping[str, str] = field(factory=dict, converter=frozen_mapping, hash=False)
     """Fields (`settings.dtype`, `slot.interface`) that change nothing for this engine, each with the reason."""
 

@@ -5,6 +5,7 @@ In: the plugins, an engine, one of its programs, its command.  Out: an `Examined
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from shlex import join
 
@@ -77,7 +78,7 @@ async def _fetch_help(
         try:
             ended = await run_to_end(command, environ, timeout_s)
         except OSError as error:
-            return Examined(None, f"{command.argv[0]} cannot be started: {error.strerror or error}", source=said)
+            return Examined(None, f"{command.argv[0]} cannot be started: {_why_not(command, error)}", source=said)
         if ended.timed_out:
             return Examined(None, f"help timed out: {said} printed no end within {timeout_s:g} s", source=said)
         table, reason = _read(engines, engine, program, ended)
@@ -85,6 +86,12 @@ async def _fetch_help(
             return Examined(table, source=said)
         reason = f"{reason} ({said})"
     return Examined(None, reason, source=said)
+
+
+def _why_not(command: Command, error: OSError) -> str:
+    if isinstance(error, FileNotFoundError) and os.path.exists(command.argv[0]):
+        return "the interpreter that its #! line names is not there"
+    return error.strerror or str(error)
 
 
 def _read(engines: Engines, engine: str, program: str, ended: Finished) -> tuple[FlagTable | None, str]:

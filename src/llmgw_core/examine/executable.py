@@ -18,7 +18,15 @@ class EngineNotFound(LlmgwError):
 
 def parse_executable(given: str) -> tuple[str, ...]:
     """The command that an operator names: one file, or words as a shell would split them."""
-    return (given,) if os.path.exists(given) else tuple(shlex.split(given))
+    if os.path.exists(given):
+        return (given,)
+    try:
+        words = tuple(shlex.split(given))
+    except ValueError as error:
+        raise EngineNotFound(f"cannot read {given!r} as a command: {error}") from error
+    if not words:
+        raise EngineNotFound("the executable that was named is empty")
+    return words
 
 
 def find_program(program: Program, beside: str | None = None) -> tuple[str, ...]:

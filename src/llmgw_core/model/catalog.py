@@ -2,12 +2,45 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
-from attrs import field, fields, frozen
+from attrs import Attribute, field, fields, frozen
 
 from llmgw_core.errors import LlmgwError
 from llmgw_core.model.replica import Parallel, Settings, frozen_mapping
+
+MOST_NODES = 1024
+MOST_GPUS = 64
+MOST_REPLICAS = 10_000
+"""Beyond these it is a typing mistake."""
+
+
+class BadValue(ValueError):
+    """A field's value that cannot be meant. The text begins with the field as a path goes on: `.nodes: expected …`."""
+
+
+def _between(least: int, most: int) -> Callable[[object, Attribute[int], int], None]:
+    def check(_: object, attribute: Attribute[int], value: int) -> None:
+        if not least <= value <= most:
+            raise BadValue(f".{attribute.name}: expected {least} to {most}, got {value}")
+
+    return check
+
+
+def _not_empty(_: object, attribute: Attribute[tuple[str, ...]], value: tuple[str, ...]) -> None:
+    if not value:
+        raise BadValue(f".{attribute.name}: expected at least one")
+
+
+def _no_empty_text(_: object, attribute: Attribute[tuple[str, ...]], value: tuple[str, ...]) -> None:
+    if "" in value:
+        raise BadValue(f".{attribute.name}[{value.index('')}]: an empty argument")
+
+
+def _names_of_variables(_: object, attribute: Attribute[Mapping[str, str]], value: Mapping[str, str]) -> None:
+    bad = [name for name in value if not name or "=" in name or "\0" in name]
+    if bad:
+        raise BadValue(f".{attribute.name}: {bad[0]!r} cannot be the name of a variable")
 
 
 @frozen(kw_only=True)
@@ -15,14 +48,14 @@ class Profile(Settings):
     """A named way to run a model: the settings, and how it is divided over nodes."""
 
     engine: str
-    nodes: int = 1
-    gpus_per_node: int = 0
-    tensor_parallel: int = 1
-    pipeline_parallel: int = 1
-    data_parallel: int = 1
-    expert_parallel: int = 1
-    extra_args: tuple[str, ...] = ()
-    env: Mapping[str, str] = field(factory=dict, converter=frozen_mapping, hash=False)
+    nodes: int = field(default=1, validator=_between(1, MOST_NODES))
+    gpus_per_node: int = field(default=0, validator=_between(0, MOST_GPUS))
+    tensor_parallel: int = field(default=1, validator=_between(1, MOST_NODES * MOST_GPUS))
+    pipeline_parallel: int = field(default=1, validator=_between(1, MOST_NODES * MOST_GPUS))
+    data_parallel: int = field(default=1, validator=_between(1, MOST_NODES * MOST_GPUS))
+    expert_parallel: int = field(default=1, validator=_between(1, MOST_NODES * MOST_GPUS))
+    extra_args: tuple[str, ...] = field(default=(), validator=_no_empty_text)
+    env: Mapping[str, str] = field(factory=dict, converter=frozen_mapping, validator=_names_of_variables, hash=False)
 
     @property
     def parallel(self) -> Parallel:
@@ -39,9 +72,9 @@ class Model:
 
     source: str
     """Where the weights are: a directory, a GGUF file or a hub name, as the engine takes it."""
-    profiles: tuple[str, ...]
+    profiles: tuple[str, ...] = field(validator=_not_empty)
     """Names of profiles, the preferred first."""
-    replicas: int = 1
+    replicas: int = field(default=1, validator=_between(0, MOST_REPLICAS))
 
 
 @frozen

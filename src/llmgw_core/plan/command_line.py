@@ -55,10 +55,10 @@ def read_uses(args: Sequence[str], table: FlagTable, spelling: Spelling) -> tupl
     return tuple(uses)
 
 
-def own_flags_in(args: Sequence[str], own: Sequence[str], spelling: Spelling) -> tuple[str, ...]:
-    """Those of `own` that `args` set, in whatever spelling the program takes for them."""
+def flags_in(args: Sequence[str], wanted: Sequence[str], spelling: Spelling) -> tuple[str, ...]:
+    """Those of the `wanted` flags that `args` have, in whatever spelling the program takes for them."""
     written = [_canonical(word.partition("=")[0], spelling) for word in args if _is_flag(word)]
-    return tuple(flag for flag in own if flag in written)
+    return tuple(flag for flag in wanted if flag in written)
 
 
 def _skip_positionals(args: Sequence[str], spelling: Spelling) -> int:

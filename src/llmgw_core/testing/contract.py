@@ -178,8 +178,8 @@ class EngineContract:
             assert head.extra_args == spec.extra_args
             assert set(spec.extra_env.items()) <= set(head.env.items())
 
-    def test_extra_args_that_move_a_shard_are_refused(self) -> None:
-        for flag in self.info.own_flags:
+    def test_extra_args_that_change_what_is_served_or_where_are_refused(self) -> None:
+        for flag in (*self.info.own_flags, *self.info.ending_flags):
             for spec in self.specs():
                 assert any(flag in clause for clause in self.engines.refusals(evolve(spec, extra_args=(flag, "1"))))
 

@@ -20,6 +20,11 @@ from llmgw_engine_llamacpp.info import SERVER
 UNSET_ENV = ("LLAMA_ARG_*", "LLAMA_API_KEY", "LLAMA_LOG_*", "LLAMA_OFFLINE", "LLAMA_CHAT_TEMPLATE_KWARGS")
 _ENV = {**HELP_ENV, "XDG_CONFIG_HOME": "/nonexistent"}
 
+# Parsed, they act: --rpc connects (b10991 aborts when a worker is not there), --log-file truncates the file (b10434,
+# run) and --log-prompts-dir makes the directory.
+_ACTING = ("--rpc", "--log-file", "--log-prompts-dir")
+_ACTING_ENV = ("LLAMA_LOG_FILE", "LLAMA_ARG_LOG_FILE")
+
 _UNSET = (*UNSET_ENV, *UNSET_HELP_ENV)
 
 _VERSION = re.compile(
@@ -57,22 +62,23 @@ def dry_run(command: Command) -> Command | None:
         return None
     return evolve(
         command,
-        args=tuple(_without_rpc(command.args)),
-        extra_args=(*_without_rpc(command.extra_args), "--help"),
-        env={**command.env, **_ENV},
+        args=tuple(_harmless(command.args)),
+        extra_args=(*_harmless(command.extra_args), "--help"),
+        env={**{name: value for name, value in command.env.items() if name not in _ACTING_ENV}, **_ENV},
         secret_env={},
         directories=(),
         files=(),
     )
 
 
-def _without_rpc(args: Sequence[str]) -> Iterator[str]:
-    """`--rpc` connects while it is parsed; b10991 aborts when a worker is not there."""
+def _harmless(args: Sequence[str]) -> Iterator[str]:
+    """Without the flags that act while they are parsed, and their values."""
     skip = False
     for arg in args:
-        if not skip and arg != "--rpc":
+        acts = not skip and arg.replace("_", "-") in _ACTING
+        if not skip and not acts:
             yield arg
-        skip = arg == "--rpc" and not skip
+        skip = acts
 
 
 def read_dry_run(exit: Exit) -> tuple[str, ...] | None:

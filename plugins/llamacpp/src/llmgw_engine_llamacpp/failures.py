@@ -18,7 +18,7 @@ _PREFIX = re.compile(r"^(?:\d+\.\d+\.\d+\.\d+ )?(?:[A-Z] )?(?:(?:srv|cmn|main) +
 
 # The last two are an older build's (2024-06) and a fork's (ik_llama.cpp), then a Python wrapper's.
 _ARGUMENT = re.compile(
-    r"error while handling argument|error: invalid argument|error: unknown argument"
+    r"error while handling (?:argument|environment variable)|error: invalid argument|error: unknown argument"
     r"|legacy .*option .* is disabled|error: unrecognized arguments"
 )
 

@@ -38,7 +38,22 @@ INFO = EngineInfo(
     ),
     renames=RENAMES,
     surfaces="llmgw_engine_llamacpp.surfaces",
-    # With a repeated flag the last value counts (b10434): these would move the server from where llmgw asks it.
-    own_flags=("--host", "--port", "--rpc", "--api-prefix"),
+    # With a repeated flag the last value counts (b10434): these would change what is served, or where.
+    own_flags=(
+        "--host",
+        "--port",
+        "--rpc",
+        "--api-prefix",
+        "-m",
+        "--model",
+        "-hf",
+        "-hfr",
+        "--hf-repo",
+        "-mu",
+        "--model-url",
+        "-a",
+        "--alias",
+    ),
+    ending_flags=("-h", "--help", "--usage", "--version", "--list-devices", "--completion-bash", "-cl", "--cache-list"),
     ignored_fields=IGNORED_FIELDS,
 )

@@ -22,6 +22,17 @@ INFO = EngineInfo(
     ),
     renames=RENAMES,
     surfaces="llmgw_engine_sglang.surfaces",
-    # argparse takes the last one of a repeated flag: these would move a shard from where llmgw put it.
-    own_flags=("--host", "--port", "--nnodes", "--node-rank", "--dist-init-addr", "--nccl-init-addr"),
+    # argparse takes the last one of a repeated flag: these would change what is served, or where.
+    own_flags=(
+        "--host",
+        "--port",
+        "--nnodes",
+        "--node-rank",
+        "--dist-init-addr",
+        "--nccl-init-addr",
+        "--model-path",
+        "--model",
+        "--served-model-name",
+    ),
+    ending_flags=("-h", "--help"),
 )

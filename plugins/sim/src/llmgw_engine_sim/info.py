@@ -15,8 +15,9 @@ INFO = EngineInfo(
     api=ENGINE_API,
     checked_versions=("0.1.0",),
     programs=(Program(PROGRAM, commands=((PROGRAM,),)),),
-    # argparse takes the last one of a repeated flag: these would move a shard from where llmgw put it.
-    own_flags=("--host", "--port", "--nnodes", "--node-rank", "--dist-init-addr"),
+    # argparse takes the last one of a repeated flag: these would change what is served, or where.
+    own_flags=("--host", "--port", "--nnodes", "--node-rank", "--dist-init-addr", "--model", "--served-model-name"),
+    ending_flags=("-h", "--help", "--version"),
     ignored_fields={
         "slot.directory": "the sim writes no files",
         "slot.address": "the shards meet at the rendezvous",

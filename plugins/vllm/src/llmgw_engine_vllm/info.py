@@ -27,7 +27,7 @@ INFO = EngineInfo(
     ),
     renames=RENAMES,
     surfaces="llmgw_engine_vllm.surfaces",
-    # argparse takes the last one of a repeated flag: these would move a shard from where llmgw put it.
+    # argparse takes the last one of a repeated flag: these would change what is served, or where.
     own_flags=(
         "--host",
         "--port",
@@ -45,6 +45,9 @@ INFO = EngineInfo(
         "-dpp",
         "--data-parallel-start-rank",
         "-dpr",
+        "--model",
+        "--served-model-name",
     ),
+    ending_flags=("-h", "--help"),
     ignored_fields=IGNORED_FIELDS,
 )
