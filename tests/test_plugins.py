@@ -32,7 +32,6 @@ from llmgw_core.hooks import hookimpl
 from llmgw_core.plugins import load_entry_points
 from llmgw_core.testing.builders import a_replica
 
-
 PROGRAM = Program("toy", (("toy",),))
 
 

@@ -16,9 +16,9 @@ from attrs import evolve, field, frozen
 from llmgw_core.engine import EngineInfo, FlagTable, ImpossibleReplica, NotCompleteHelp, ReplicaSpec
 from llmgw_core.engines import Engines
 from llmgw_core.errors import LlmgwError
+from llmgw_core.model.origin import LLMGW
 from llmgw_core.model.replica import frozen_mapping
 from llmgw_core.plan.engine_check import (
-    LLMGW,
     Comparison,
     DryRun,
     EngineReport,

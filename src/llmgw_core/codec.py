@@ -17,7 +17,7 @@ from cattrs.gen import make_dict_structure_fn
 
 from llmgw_core.errors import LlmgwError
 from llmgw_core.model.catalog import BadValue, Catalog
-from llmgw_core.plan.engine_check import LLMGW
+from llmgw_core.model.origin import LLMGW
 
 T = TypeVar("T")
 

@@ -1,7 +1,8 @@
 from attrs import evolve
 
 from llmgw_core.engine import ENGINE_API, Command, EngineInfo, Flag, FlagTable, Program, Spelling, Surface
-from llmgw_core.plan.engine_check import LLMGW, Comparison, Outcome, RoleCommand, compare
+from llmgw_core.model.origin import LLMGW
+from llmgw_core.plan.engine_check import Comparison, Outcome, RoleCommand, compare
 from llmgw_core.plan.verdict import Verdict
 
 INFO = EngineInfo("toy", ENGINE_API, ("1",), (Program("toy", (("toy",),)), Program("toy-worker", (("toy-worker",),))))

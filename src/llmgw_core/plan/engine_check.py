@@ -15,12 +15,10 @@ from attrs import evolve, frozen
 from llmgw_core.engine.command import Command
 from llmgw_core.engine.flags import FlagTable, Surface
 from llmgw_core.engine.info import EngineInfo, Program, Rename
+from llmgw_core.model.origin import LLMGW
 from llmgw_core.plan.command_line import read_uses
 from llmgw_core.plan.cut import maybe_lost
 from llmgw_core.plan.verdict import Verdict, judge
-
-LLMGW = "llmgw"
-"""The origin of the flags that llmgw itself passes; others carry the profile's name."""
 
 
 class Outcome(Enum):
