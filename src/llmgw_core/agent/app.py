@@ -44,7 +44,7 @@ async def run_agent(settings: AgentSettings) -> None:
 
 
 async def _run(settings: AgentSettings, engines: Engines) -> None:
-    picture = Picture()
+    picture = Picture(settings)
     renewal = Renewal(settings.credentials)
 
     async def check_engine(order: CheckEngine) -> EngineChecked:

@@ -39,12 +39,14 @@ _log = logging.getLogger("llmgw.agent")
 class Picture:
     """The facts as they are now."""
 
-    def __init__(self) -> None:
+    def __init__(self, settings: AgentSettings) -> None:
         unknown = "not looked at yet"
         self.facts = NodeFacts(
             agent_version=version("llmgw-core"),
             gpus=GpuReport(Found.FAILED, reason=unknown),
             infiniband=IbReport(Found.FAILED, reason=unknown),
+            serve_ports=settings.serve_ports,
+            rendezvous_ports=settings.rendezvous_ports,
         )
         self._changed = trio.Event()
 

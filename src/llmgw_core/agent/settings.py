@@ -8,6 +8,7 @@ from pathlib import Path
 from attrs import field, frozen
 
 from llmgw_core.model.identity import check_name
+from llmgw_core.model.node import RENDEZVOUS_PORTS, SERVE_PORTS, BadPorts, PortRange
 from llmgw_core.model.replica import frozen_mapping
 from llmgw_core.net.call import Server, parse_server
 from llmgw_core.net.tls import CredentialFiles
@@ -26,6 +27,10 @@ class AgentFile:
     state: str = "/var/lib/llmgw/agent"
     nvidia_smi: str = "nvidia-smi"
     ib_root: str = "/sys/class/infiniband"
+    serve_ports: str = str(SERVE_PORTS)
+    """Where engines may listen, `FIRST-LAST`."""
+    rendezvous_ports: str = str(RENDEZVOUS_PORTS)
+    """Where the shards of a replica over several nodes may meet, `FIRST-LAST`."""
     fabrics: tuple[str, ...] = ()
     """As `--fabric`: `ib-b`, or `ib-b:mlx5_2,mlx5_3`."""
     engines: Mapping[str, str] = field(factory=dict, converter=frozen_mapping, hash=False)
@@ -43,11 +48,16 @@ class AgentSettings:
     nvidia_smi: str
     ib_root: Path
     fabrics: tuple[StatedFabric, ...]
+    serve_ports: PortRange = SERVE_PORTS
+    rendezvous_ports: PortRange = RENDEZVOUS_PORTS
     programs: Mapping[str, str] = field(factory=dict, converter=frozen_mapping, hash=False)
 
 
 def understand(file: AgentFile) -> AgentSettings:
-    """Raises an error for each thing that cannot be meant."""
+    """Raises where something cannot be meant."""
+    serve, rendezvous = parse_ports(file.serve_ports), parse_ports(file.rendezvous_ports)
+    if serve.meets(rendezvous):
+        raise BadPorts(f"the ports to serve at, {serve}, and those to meet at, {rendezvous}, overlap; keep them apart")
     return AgentSettings(
         node=check_name(file.node),
         server=parse_server(file.server),
@@ -56,5 +66,15 @@ def understand(file: AgentFile) -> AgentSettings:
         nvidia_smi=file.nvidia_smi,
         ib_root=Path(file.ib_root),
         fabrics=parse_fabrics(file.fabrics),
+        serve_ports=serve,
+        rendezvous_ports=rendezvous,
         programs=file.engines,
     )
+
+
+def parse_ports(text: str) -> PortRange:
+    """From `FIRST-LAST`."""
+    first, _, last = text.partition("-")
+    if not (first.isdecimal() and last.isdecimal()):
+        raise BadPorts(f"ports {text!r}: expected FIRST-LAST, for example {SERVE_PORTS}")
+    return PortRange(int(first), int(last))

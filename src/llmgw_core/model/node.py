@@ -6,6 +6,7 @@ from enum import Enum
 
 from attrs import frozen
 
+from llmgw_core.errors import LlmgwError
 from llmgw_core.model.replica import Hca
 
 
@@ -115,6 +116,33 @@ class EngineFound:
     """The first refused flag, or why it could not be checked."""
 
 
+class BadPorts(LlmgwError):
+    """What is no range of ports."""
+
+
+@frozen
+class PortRange:
+    """TCP ports from `first` to `last`, both included."""
+
+    first: int
+    last: int
+
+    def __attrs_post_init__(self) -> None:
+        if not 1 <= self.first <= self.last <= 65535:
+            raise BadPorts(f"ports {self}: expected FIRST-LAST between 1 and 65535")
+
+    def __str__(self) -> str:
+        return f"{self.first}-{self.last}"
+
+    def meets(self, other: PortRange) -> bool:
+        return self.first <= other.last and other.first <= self.last
+
+
+# Outside the range from which Linux takes ports for outgoing connections (32768 to 60999).
+SERVE_PORTS = PortRange(18000, 18999)
+RENDEZVOUS_PORTS = PortRange(19000, 19999)
+
+
 @frozen
 class NodeFacts:
     """All that an agent knows of its node, as one value: what differs from the last one is reported."""
@@ -124,6 +152,10 @@ class NodeFacts:
     infiniband: IbReport
     fabrics: tuple[Fabric, ...] = ()
     engines: tuple[EngineFound, ...] = ()
+    serve_ports: PortRange = SERVE_PORTS
+    """Where shards may listen."""
+    rendezvous_ports: PortRange = RENDEZVOUS_PORTS
+    """Where the shards of a replica may meet."""
     machine_id: str | None = None
     disk_free_mib: int | None = None
     refused_plugins: tuple[str, ...] = ()
