@@ -6,8 +6,6 @@ a superseded connection does at its end never touches the newer one's node.
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
-
 import trio
 
 from llmgw_core.control.fleet import Connection, Fleet, Node
@@ -15,7 +13,7 @@ from llmgw_core.control.plane import Plane, log
 from llmgw_core.control.renewal import renew_certificate
 from llmgw_core.control.visit import Visit
 from llmgw_core.errors import LlmgwError
-from llmgw_core.net.link import LinkClosed
+from llmgw_core.net.link import LinkClosed, TooLarge
 from llmgw_core.plan.admission import Admitted, Caller, NotAdmitted, admit
 from llmgw_core.plan.liveness import LOST_AFTER_S, NodeState
 from llmgw_core.store.change import Change, NodeConnected, NodeReported
@@ -51,8 +49,11 @@ async def serve_agent(plane: Plane, visit: Visit) -> None:
         try:
             await visit.link.say(answer)
             await _converse(plane, node, connection, end)
-        except LinkClosed as closed:
-            connection.why_closed = connection.why_closed or str(closed)
+        except LlmgwError as error:
+            await connection.outlast_end()
+            connection.why_closed = str(error)
+            if isinstance(error, TooLarge) or not isinstance(error, LinkClosed):
+                raise
         finally:
             with trio.CancelScope(shield=True):
                 await _see_off(plane, node, connection)
@@ -75,11 +76,12 @@ async def _let_in(plane: Plane, visit: Visit, scope: trio.CancelScope) -> Connec
     _place(fleet, visit, connection, plane.now())
     try:
         await plane.writer.write(*_changes_at_entry(plane, visit, decided))
-    except LlmgwError:
-        _put_back(fleet, name, node)
+    except BaseException:  # cancelled, too: a revocation may come in this moment
+        _put_back(fleet, connection, node)
         raise
-    if older is not None:
-        await older.end(f"node {name}: a newer connection from {visit.address} has replaced this one")
+    finally:
+        if older is not None:
+            await older.end(f"node {name}: a newer connection from {visit.address} has replaced this one")
     return connection
 
 
@@ -103,7 +105,11 @@ def _place(fleet: Fleet, visit: Visit, connection: Connection, now: float) -> No
     )
 
 
-def _put_back(fleet: Fleet, name: str, node: Node | None) -> None:
+def _put_back(fleet: Fleet, connection: Connection, node: Node | None) -> None:
+    """As it was before `_place`, unless yet another connection has come since."""
+    name = connection.identity.name
+    if fleet.nodes[name].connection is not connection:
+        return
     if node is None:
         del fleet.nodes[name]
     else:
@@ -176,8 +182,7 @@ async def _answer(plane: Plane, node: Node, connection: Connection, message: Mes
         case EngineChecked(id=id) if id in connection.answers:
             connection.answers.pop(id).send_nowait(message)
         case RenewCertificate(request_pem=request):
-            now = datetime.fromtimestamp(plane.now(), UTC)
-            await connection.link.say(await renew_certificate(plane.authority, connection.identity, request, now))
+            await connection.link.say(await renew_certificate(plane, connection.identity, request))
         case _:
             pass
 

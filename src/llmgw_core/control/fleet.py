@@ -39,8 +39,15 @@ class Connection:
     async def end(self, reason: str) -> None:
         """Tell the peer why, and let its task end."""
         self.why_closed = reason
-        await self.link.refuse(reason)
-        self.scope.cancel()
+        try:
+            await self.link.refuse(reason)
+        finally:
+            self.scope.cancel()
+
+    async def outlast_end(self) -> None:
+        """While `end` is under way, wait for it: the link's reader, which hears the peer's goodbye, is this task's."""
+        if self.why_closed:
+            await trio.sleep_forever()  # `end` cancels
 
 
 @define(eq=False)

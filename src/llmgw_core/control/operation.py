@@ -9,8 +9,8 @@ from typing import Any, TypeVar
 import attrs
 import trio
 
-from llmgw_core.control.fleet import Node
-from llmgw_core.control.plane import Plane
+from llmgw_core.control.fleet import Connection, Node
+from llmgw_core.control.plane import Plane, log
 from llmgw_core.control.view import fabric_views, node_view
 from llmgw_core.errors import LlmgwError
 from llmgw_core.model.identity import check_name
@@ -71,8 +71,13 @@ async def remove_node(plane: Plane, operator: str, arguments: Arguments) -> None
     if node.connection is not None:
         way = "stop its agent, or revoke its certificate, and remove it then"
         raise BadQuestion(f"{node.name} is connected from {node.address}; {way}")
-    await plane.writer.write(NodeRemoved(node.name), plane.event("node removed", node.name, f"by {operator}"))
-    plane.fleet.nodes.pop(node.name, None)
+    # Before the write: a node that comes back while it is written is a new one, and stays.
+    del plane.fleet.nodes[node.name]
+    try:
+        await plane.writer.write(NodeRemoved(node.name), plane.event("node removed", node.name, f"by {operator}"))
+    except LlmgwError:
+        plane.fleet.nodes.setdefault(node.name, node)
+        raise
 
 
 async def revoke(plane: Plane, operator: str, arguments: Arguments) -> list[str]:
@@ -89,10 +94,19 @@ async def revoke(plane: Plane, operator: str, arguments: Arguments) -> list[str]
     )
     for each in changes:
         plane.fleet.revoked[each.serial] = Revocation(each.serial, name, now, operator, reason)
-    for connection in plane.fleet.connections_of(serials):
-        who = f"{connection.identity.role.value} {connection.identity.name}"
-        await connection.end(f"{who} refused: its certificate, serial {connection.serial}, is revoked")
+    # All at once: one of them may be the link that this was asked on, and one may be dead and slow to close.
+    async with trio.open_nursery() as nursery:
+        for connection in plane.fleet.connections_of(serials):
+            nursery.start_soon(_end_revoked, connection)
     return list(serials)
+
+
+async def _end_revoked(connection: Connection) -> None:
+    who = f"{connection.identity.role.value} {connection.identity.name}"
+    reason = f"{who} refused: its certificate, serial {connection.serial}, is revoked"
+    keys = {"node": connection.identity.name, "address": connection.caller.address, "reason": reason}
+    log.warning("refused", extra=keys)
+    await connection.end(reason)
 
 
 async def unrevoke(plane: Plane, operator: str, arguments: Arguments) -> list[str]:

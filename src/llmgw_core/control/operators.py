@@ -12,7 +12,7 @@ from llmgw_core.control.operation import OPERATIONS, BadQuestion
 from llmgw_core.control.plane import Plane, log
 from llmgw_core.control.visit import Visit
 from llmgw_core.errors import LlmgwError
-from llmgw_core.net.link import LinkClosed
+from llmgw_core.net.link import LinkClosed, TooLong
 from llmgw_core.plan.admission import Caller
 from llmgw_core.store.change import CertificateSeen
 from llmgw_core.wire.message import PROTOCOL, Answer, Ask, Failed, Unknown, Welcome
@@ -28,17 +28,18 @@ async def serve_operator(plane: Plane, visit: Visit) -> None:
     if reason:
         raise BadQuestion(reason)
     seen = CertificateSeen(visit.identity.name, visit.identity.role.value, visit.serial, visit.until, plane.now())
-    await plane.writer.write(seen)
     with trio.CancelScope() as scope:
         caller = Caller(visit.identity.name, visit.key, visit.address)
         number = next(plane.fleet.numbers)
         connection = Connection(number, visit.link, visit.identity, visit.serial, caller, scope)
         plane.fleet.operators.add(connection)
         try:
+            # It is among the operators before anything is waited for: a revocation in this moment closes it too.
+            await plane.writer.write(seen)
             await visit.link.say(Welcome(PROTOCOL, plane.fleet.heartbeat_s))
             await _converse(plane, connection)
         except LinkClosed:
-            pass  # a command line that has its answer
+            await connection.outlast_end()  # else: a command line that has its answer
         finally:
             plane.fleet.operators.discard(connection)
 
@@ -51,9 +52,16 @@ async def _converse(plane: Plane, connection: Connection) -> None:
             await connection.end(f"nothing was asked for {IDLE_S:g} s")
             return
         if isinstance(message, Ask):
-            await connection.link.say(await _answer(plane, connection, message))
+            await _say(connection, await _answer(plane, connection, message))
         elif not isinstance(message, Unknown):
             raise BadQuestion(f"{type(message).__name__} from an operator")
+
+
+async def _say(connection: Connection, answer: Answer | Failed) -> None:
+    try:
+        await connection.link.say(answer)
+    except TooLong as error:
+        await connection.link.say(Failed(answer.id, f"{error}; ask for less"))
 
 
 async def _answer(plane: Plane, connection: Connection, ask: Ask) -> Answer | Failed:

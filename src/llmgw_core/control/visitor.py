@@ -23,10 +23,9 @@ from llmgw_core.net.door import TurnedAway, shake_hands
 from llmgw_core.net.link import Link, LinkClosed, accept_link
 from llmgw_core.net.tls import peer_certificate
 from llmgw_core.pki.certificate import key_identifier, serial_text
-from llmgw_core.pki.identity import PeerRefused, verify_peer
+from llmgw_core.pki.identity import read_identity, verify_peer
 from llmgw_core.wire.message import Hello
 from llmgw_core.wire.session import OutOfTurn
-from llmgw_core.wire.text import Garbage
 
 _ROLES: Collection[Role] = (Role.NODE, Role.OPERATOR)
 
@@ -34,14 +33,19 @@ _ROLES: Collection[Role] = (Role.NODE, Role.OPERATOR)
 async def receive(
     plane: Plane, caller: trio.SocketStream, context: ssl.SSLContext, places: trio.CapacityLimiter
 ) -> None:
-    """One connection, from accept to its end. Raises nothing but what is our own mistake."""
-    address = _address(caller)
+    """One connection, from accept to its end. Raises nothing."""
+    keys = {"node": "", "address": _address(caller)}
     try:
         stream = await shake_hands(caller, context, places)
+        certificate = peer_certificate(stream)
+        keys["node"] = _name_in(certificate)
         async with accept_link(stream) as link:
-            await _meet(plane, link, peer_certificate(stream), address)
+            await _meet(plane, link, certificate, keys)
     except (TurnedAway, LinkClosed) as error:
-        log.warning("refused", extra={"address": address, "reason": str(error)})
+        log.warning("refused", extra={**keys, "reason": str(error)})
+    except Exception:
+        # Ours, and it must cost no other peer its link.
+        log.exception("failed", extra=keys)
     finally:
         await trio.aclose_forcefully(caller)
 
@@ -53,24 +57,29 @@ def _address(caller: trio.SocketStream) -> str:
     return "unknown address"
 
 
-async def _meet(plane: Plane, link: Link, certificate: x509.Certificate, address: str) -> None:
-    name = ""
+def _name_in(certificate: x509.Certificate) -> str:
+    """For the log, before anybody is verified."""
+    with suppress(LlmgwError):
+        return read_identity(certificate).name
+    return ""
+
+
+async def _meet(plane: Plane, link: Link, certificate: x509.Certificate, keys: dict[str, str]) -> None:
     try:
         hello = await _hear_hello(link)
-        name = hello.name
+        keys["node"] = hello.name
         now = datetime.fromtimestamp(plane.now(), UTC)
         revoked = plane.fleet.revoked
         identity = verify_peer(certificate, now, roles=_ROLES, revoked=revoked, claimed=hello.name)
         until = certificate.not_valid_after_utc.timestamp()
         key = key_identifier(certificate)
-        visit = Visit(link, hello, identity, serial_text(certificate), key, until, address)
+        visit = Visit(link, hello, identity, serial_text(certificate), key, until, keys["address"])
         await (serve_agent if identity.role is Role.NODE else serve_operator)(plane, visit)
-    except (PeerRefused, Garbage, OutOfTurn) as error:
-        await _turn_away(link, address, name, str(error))
+    except LinkClosed:
+        raise
     except LlmgwError as error:
-        if isinstance(error, LinkClosed):
-            raise
-        await _turn_away(link, address, name, str(error))
+        log.warning("refused", extra={**keys, "reason": str(error)})
+        await link.refuse(str(error))
 
 
 async def _hear_hello(link: Link) -> Hello:
@@ -82,8 +91,3 @@ async def _hear_hello(link: Link) -> Hello:
     if not isinstance(message, Hello):
         raise OutOfTurn(f"{type(message).__name__} in place of a Hello")
     return message
-
-
-async def _turn_away(link: Link, address: str, name: str, reason: str) -> None:
-    log.warning("refused", extra={"node": name, "address": address, "reason": reason})
-    await link.refuse(reason)

@@ -24,7 +24,7 @@ GROUP_LIMIT = 1000
 class _Request:
     changes: Sequence[Change]
     done: trio.Event = field(factory=trio.Event)
-    error: StoreFailed | None = None
+    error: Exception | None = None
 
 
 @define
@@ -46,7 +46,12 @@ class Writer:
         """The thread's work, until `close`."""
         while (request := self._queue.get()) is not None:
             group = [request, *self._waiting()]
-            self._commit(group)
+            try:
+                self._commit(group)
+            except Exception as error:
+                # Ours. The thread must live, and nobody may wait for ever.
+                for each in group:
+                    each.error = each.error or error
             for each in group:
                 token.run_sync_soon(each.done.set)
 

@@ -2,7 +2,8 @@
 
 Rules: a caller has `HANDSHAKE_S` from its connection to the end of the handshake; at most `STEPS_AT_ONCE` handshakes
 compute at the same time, and one that waits for its caller holds none of these places: idle and slow callers keep
-nobody out. Plain HTTP is answered in HTTP. What does not get in raises `TurnedAway` with the reason.
+nobody out. Plain HTTP is answered in HTTP, and a failed handshake with TLS's alert. What does not get in raises
+`TurnedAway` with the reason.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ from llmgw_core.net.tls import explain_tls_error
 
 HANDSHAKE_S = 10.0
 STEPS_AT_ONCE = 8
+PART_S = 1.0
+"""How long a caller that was answered may take to hear it: a socket closed before that would destroy the answer."""
 _TLS_HANDSHAKE = 0x16  # RFC 8446, 5.1: the first byte of a record that carries a handshake
 _PLAIN_ANSWER = (
     b"HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain\r\nConnection: close\r\n\r\n"
@@ -83,10 +86,18 @@ async def _refuse_what_is_no_tls(caller: trio.SocketStream) -> None:
     if first[0] == _TLS_HANDSHAKE:
         return
     if first.isalpha():
-        with suppress(trio.BrokenResourceError):
-            await caller.send_all(_PLAIN_ANSWER)
+        await _part_with(caller, _PLAIN_ANSWER)
         raise TurnedAway("plain HTTP on the TLS port")
     raise TurnedAway(f"no TLS: it began with byte 0x{first[0]:02x}")
+
+
+async def _part_with(caller: trio.abc.HalfCloseableStream, words: bytes) -> None:
+    """Say the last words, and hear the caller out for a moment."""
+    with trio.move_on_after(PART_S), suppress(trio.BrokenResourceError, trio.ClosedResourceError):
+        await caller.send_all(words)
+        await caller.send_eof()
+        while await caller.receive_some():
+            pass
 
 
 async def _encrypt(
@@ -95,10 +106,19 @@ async def _encrypt(
     steps = _Stepwise(caller, places)
     # After the link's own goodbye nobody waits for TLS's: `https_compatible` leaves it out.
     encrypted = trio.SSLStream[trio.abc.Stream](steps, context, server_side=True, https_compatible=True)
+    try:
+        await _shake(encrypted, steps, places)
+    except trio.BrokenResourceError:
+        # trio leaves OpenSSL's alert unsent, and the caller would never hear why (SSLStream._retry, trio 0.35).
+        await _part_with(caller, encrypted._outgoing.read())
+        raise
+    steps.open_wide()
+    return encrypted
+
+
+async def _shake(encrypted: trio.SSLStream[trio.abc.Stream], steps: _Stepwise, places: trio.CapacityLimiter) -> None:
     await places.acquire_on_behalf_of(steps)
     try:
         await encrypted.do_handshake()
     finally:
         places.release_on_behalf_of(steps)
-    steps.open_wide()
-    return encrypted

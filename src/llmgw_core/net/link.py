@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
-from typing import cast
+from typing import Any, cast
 
 import trio
 from attrs import define
 from trio_websocket import (
+    CloseReason,
     ConnectionClosed,
     ConnectionRejected,
     HandshakeError,
@@ -30,11 +31,20 @@ UPGRADE_S = 10.0
 """How long the peer may take from the TLS handshake to the WebSocket upgrade."""
 CLOSE_S = 2.0
 """How long a close waits for the peer's."""
-_TOO_BIG = 1009
+_GONE, _TOO_BIG = 1006, 1009  # RFC 6455, 7.4.1
+_REASON_CHARACTERS = 2000
 
 
 class LinkClosed(LlmgwError):
     """The link has ended; the text says why, as far as this side knows."""
+
+
+class TooLarge(LinkClosed):
+    """The peer said more than a message may have."""
+
+
+class TooLong(LinkClosed):
+    """A message of ours that would be over the limit: nothing of it was sent, and the link is as it was."""
 
 
 @define
@@ -43,27 +53,34 @@ class Link:
 
     _socket: WebSocketConnection
 
+    @property
+    def closed(self) -> CloseReason | None:
+        """How it was closed; None: it is open."""
+        return self._socket.closed
+
     async def say(self, message: Message) -> None:
-        """Send; raises `LinkClosed`."""
+        """Send; raises `LinkClosed`, or `TooLong` and nothing has happened."""
         text = encode(message)
         if len(text) > MESSAGE_LIMIT_BYTES:
-            raise LinkClosed(f"a {type(message).__name__} of {len(text)} bytes is over {MESSAGE_LIMIT_BYTES}")
+            raise TooLong(
+                f"message too large: {type(message).__name__} of {len(text)} bytes, over {MESSAGE_LIMIT_BYTES}"
+            )
         try:
             await self._socket.send_message(text)
         except ConnectionClosed as closed:
-            raise LinkClosed(_why(closed)) from closed
+            raise _ended(closed) from closed
 
     async def hear(self) -> Message | Unknown:
         """The next message; raises `LinkClosed`, or `Garbage` when what came is none."""
         try:
             return decode(await self._socket.get_message())
         except ConnectionClosed as closed:
-            raise LinkClosed(_why(closed)) from closed
+            raise _ended(closed) from closed
 
     async def refuse(self, reason: str) -> None:
         """Say why, and close; never raises for a peer that is gone."""
         with trio.move_on_after(CLOSE_S, shield=True), suppress(LinkClosed):
-            await self.say(Refused(reason))
+            await self.say(Refused(reason[:_REASON_CHARACTERS]))
             await self.close(reason)
 
     async def close(self, reason: str = "") -> None:
@@ -72,13 +89,13 @@ class Link:
             await self._socket.aclose(code=1000, reason=reason[:100])
 
 
-def _why(closed: ConnectionClosed) -> str:
+def _ended(closed: ConnectionClosed) -> LinkClosed:
     why = closed.reason
-    if why is None:
-        return "the connection is gone"
+    if why is None or why.code == _GONE:
+        return LinkClosed("the connection is gone")
     if why.code == _TOO_BIG:
-        return f"message too large: more than {MESSAGE_LIMIT_BYTES} bytes"
-    return why.reason or f"closed with code {why.code}"
+        return TooLarge(f"message too large: more than {MESSAGE_LIMIT_BYTES} bytes")
+    return LinkClosed(why.reason or f"closed with code {int(why.code)}")
 
 
 @asynccontextmanager
@@ -89,8 +106,20 @@ async def accept_link(stream: trio.abc.Stream) -> AsyncIterator[Link]:
         request = await wrap_server_stream(nursery, stream, max_message_size=MESSAGE_LIMIT_BYTES)
         return await request.accept()
 
-    async with _linked(upgrade) as link:
-        yield link
+    link: Link | None = None
+    try:
+        async with _linked(upgrade) as link:
+            yield link
+    finally:
+        if link is not None and link.closed is not None and link.closed.code == _TOO_BIG:
+            await _hear_out(stream)
+
+
+async def _hear_out(stream: trio.abc.Stream) -> None:
+    """Take the rest of what is too long: a peer that is still sending reads no reason, and a reset would destroy it."""
+    with trio.move_on_after(CLOSE_S), suppress(trio.BrokenResourceError, trio.ClosedResourceError):
+        while await stream.receive_some():
+            pass
 
 
 @asynccontextmanager
@@ -106,22 +135,50 @@ async def open_link(stream: trio.abc.Stream, host: str) -> AsyncIterator[Link]:
         yield link
 
 
+@define
+class _Reading:
+    """Stands in for the nursery that a WebSocket starts its reader in: a reader that ends, ends the waiting too."""
+
+    nursery: trio.Nursery
+    waiting: trio.CancelScope
+    ended: str = ""
+
+    def start_soon(self, reader: Callable[[], Awaitable[None]]) -> None:
+        self.nursery.start_soon(self._read, reader)
+
+    async def _read(self, reader: Callable[[], Awaitable[None]]) -> None:
+        try:
+            await reader()
+            self.ended = "the connection is gone"
+        except HandshakeError as error:
+            self.ended = _said(error)
+        self.waiting.cancel()
+
+
 @asynccontextmanager
 async def _linked(upgrade: Callable[[trio.Nursery], Awaitable[WebSocketConnection]]) -> AsyncIterator[Link]:
     """A link whose reader lives as long as the block. The block's own error leaves as itself, not as a group."""
     failed: Exception | None = None
     async with trio.open_nursery() as nursery:
         try:
-            with trio.fail_after(UPGRADE_S):
-                socket = await upgrade(nursery)
-            yield Link(socket)
-        except (trio.TooSlowError, HandshakeError, ConnectionClosed) as error:
-            failed = LinkClosed(f"no WebSocket came about: {_said(error)}")
+            yield Link(await _upgraded(upgrade, nursery))
         except Exception as error:
             failed = error
         nursery.cancel_scope.cancel()
     if failed is not None:
         raise failed
+
+
+async def _upgraded(
+    upgrade: Callable[[trio.Nursery], Awaitable[WebSocketConnection]], nursery: trio.Nursery
+) -> WebSocketConnection:
+    with trio.move_on_after(UPGRADE_S) as waiting:
+        reading: Any = _Reading(nursery, waiting)
+        try:
+            return await upgrade(reading)
+        except (HandshakeError, ConnectionClosed) as error:
+            raise LinkClosed(f"no WebSocket came about: {_said(error)}") from error
+    raise LinkClosed(f"no WebSocket came about: {reading.ended or f'nothing within {UPGRADE_S:g} s'}")
 
 
 def _said(error: BaseException) -> str:

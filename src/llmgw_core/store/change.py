@@ -21,7 +21,7 @@ class NodeConnected:
 
 @frozen
 class CertificateSeen:
-    """A peer that is no node was accepted."""
+    """A certificate that counts under a name: of an operator who was let in, or one that was renewed."""
 
     name: str
     role: str

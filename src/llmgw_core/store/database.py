@@ -6,6 +6,7 @@ transaction, all of it or nothing; a full disk raises `StoreFull`, changes nothi
 
 from __future__ import annotations
 
+import os
 import sqlite3
 from collections.abc import Sequence
 from contextlib import closing
@@ -25,6 +26,8 @@ from llmgw_core.store.change import (
     SerialUnrevoked,
 )
 
+_REFUSALS = (sqlite3.Error, OverflowError, ValueError)
+"""The latter two: a number over 64 bits, and a text that is no Unicode."""
 BUSY_S = 5.0
 """How long a write waits for somebody else's (a backup tool's) lock."""
 
@@ -44,13 +47,23 @@ class Database:
         self.path = path
         try:
             self._connection = sqlite3.connect(path, timeout=BUSY_S, isolation_level=None, check_same_thread=False)
-            self._connection.row_factory = sqlite3.Row
-            self._connection.execute("PRAGMA journal_mode = WAL")
-            self._connection.execute("PRAGMA synchronous = FULL")
-            self._connection.execute("PRAGMA foreign_keys = ON")
-            _migrate(self._connection)
         except sqlite3.Error as error:
             raise _failed(f"cannot open {path}", error) from error
+        try:
+            self._prepare()
+        except sqlite3.Error as error:
+            self.close()
+            raise _failed(f"cannot open {path}", error) from error
+        except StoreFailed:
+            self.close()
+            raise
+
+    def _prepare(self) -> None:
+        self._connection.row_factory = sqlite3.Row
+        self._connection.execute("PRAGMA journal_mode = WAL")
+        self._connection.execute("PRAGMA synchronous = FULL")
+        self._connection.execute("PRAGMA foreign_keys = ON")
+        _migrate(self._connection)
 
     def close(self) -> None:
         self._connection.close()
@@ -62,7 +75,7 @@ class Database:
             for change in changes:
                 _write(self._connection, change)
             self._connection.execute("COMMIT")
-        except sqlite3.Error as error:
+        except _REFUSALS as error:
             self._roll_back()
             raise _failed(f"cannot write {self.path}", error) from error
 
@@ -74,13 +87,17 @@ class Database:
         """The rows of one SELECT."""
         try:
             return self._connection.execute(question, arguments).fetchall()
-        except sqlite3.Error as error:
+        except _REFUSALS as error:
             raise _failed(f"cannot read {self.path}", error) from error
 
     def back_up(self, target: Path) -> None:
         """Copy the whole store, consistent, to a file that must not be there."""
-        if target.exists():
-            raise StoreFailed(f"{target} is there already; name a file that is not")
+        try:
+            os.close(os.open(target, os.O_CREAT | os.O_EXCL, 0o600))
+        except FileExistsError:
+            raise StoreFailed(f"{target} is there already; name a file that is not") from None
+        except (OSError, ValueError) as error:
+            raise StoreFailed(f"cannot back up to {target}: {getattr(error, 'strerror', None) or error}") from error
         try:
             with closing(sqlite3.connect(target)) as copy:
                 self._connection.backup(copy)
@@ -89,7 +106,7 @@ class Database:
             raise _failed(f"cannot back up to {target}", error) from error
 
 
-def _failed(what: str, error: sqlite3.Error) -> StoreFailed:
+def _failed(what: str, error: Exception) -> StoreFailed:
     if getattr(error, "sqlite_errorname", "") == "SQLITE_FULL":
         return StoreFull(f"{what}: the disk is full; nothing of this change is stored, make room and it works again")
     return StoreFailed(f"{what}: {error}")

@@ -1,12 +1,15 @@
 """Messages as text, and back.
 
-In: a message or a text.  Out: the other.  Rules: a text that is no message raises `Garbage`, whatever it is; a message
-of an unknown kind is `Unknown`; unknown fields are passed over.
+In: a message or a text.  Out: the other.  Rules: a text that is no message raises `Garbage`, whatever it is, in one
+short line; a value of another type is garbage, never turned into the right one; so is what a store could not keep (a
+number over 64 bits, half of a surrogate pair); a message of an unknown kind is `Unknown`; unknown fields are passed
+over.
 """
 
 from __future__ import annotations
 
 import json
+import math
 from functools import cache
 from typing import Any, get_args
 
@@ -17,6 +20,7 @@ from llmgw_core.wire.message import Message, Unknown
 
 _KINDS: dict[str, type] = {each.__name__: each for each in get_args(Message)}
 _SHOWN_CHARACTERS = 80
+_BIGGEST = 2**63 - 1
 
 
 class Garbage(LlmgwError):
@@ -25,12 +29,26 @@ class Garbage(LlmgwError):
 
 @cache
 def _converter() -> Converter:
-    return Converter(omit_if_default=True, detailed_validation=False)
+    converter = Converter(omit_if_default=True, detailed_validation=False)
+    for primitive in (str, int, float, bool):
+        converter.register_structure_hook(primitive, _exactly)
+    return converter
+
+
+def _exactly(value: object, wanted: type) -> Any:
+    if type(value) is wanted or (wanted is float and type(value) is int):
+        return value
+    raise TypeError(f"expected {wanted.__name__}, got {type(value).__name__}")
 
 
 def encode(message: Message) -> str:
-    plain: dict[str, Any] = _converter().unstructure(message)
-    return json.dumps({"kind": type(message).__name__, **plain}, separators=(",", ":"))
+    plain: dict[str, Any] = {"kind": type(message).__name__, **_converter().unstructure(message)}
+    text = json.dumps(plain, separators=(",", ":"))
+    if "\\ud" not in text:
+        return text
+    # A file's name that is no UTF-8 has halves of surrogate pairs, which nobody takes.
+    whole = json.dumps(plain, ensure_ascii=False).encode("utf-8", "replace")
+    return json.dumps(json.loads(whole), separators=(",", ":"))
 
 
 def decode(text: str | bytes) -> Message | Unknown:
@@ -38,7 +56,9 @@ def decode(text: str | bytes) -> Message | Unknown:
     if isinstance(text, bytes):
         raise Garbage(f"{len(text)} bytes that are no text message")
     try:
-        parsed = json.loads(text)
+        parsed = json.loads(text, parse_int=_integer, parse_float=_finite, parse_constant=_finite)
+        if "\\u" in text:
+            json.dumps(parsed, ensure_ascii=False).encode()
     except (ValueError, RecursionError) as error:
         raise Garbage(f"not JSON: {_shown(text)}") from error
     kind = parsed.get("kind") if isinstance(parsed, dict) else None
@@ -49,8 +69,22 @@ def decode(text: str | bytes) -> Message | Unknown:
     try:
         message: Message = _converter().structure(parsed, _KINDS[kind])
     except Exception as error:
-        raise Garbage(f"not a {kind}: {type(error).__name__}: {error}") from error
+        raise Garbage(f"not a {kind}: {type(error).__name__}: {_shown(str(error))}") from error
     return message
+
+
+def _integer(digits: str) -> int:
+    number = int(digits)
+    if abs(number) > _BIGGEST:
+        raise ValueError(f"{digits[:_SHOWN_CHARACTERS]} has more than 64 bits")
+    return number
+
+
+def _finite(digits: str) -> float:
+    number = float(digits)
+    if not math.isfinite(number):
+        raise ValueError(f"{digits[:_SHOWN_CHARACTERS]} is no number")
+    return number
 
 
 def _shown(text: str) -> str:
