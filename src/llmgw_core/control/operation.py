@@ -11,7 +11,7 @@ import trio
 
 from llmgw_core.control.fleet import Connection, Node
 from llmgw_core.control.plane import Plane, log
-from llmgw_core.control.view import fabric_views, node_view
+from llmgw_core.control.view import fabric_views, node_view, node_views
 from llmgw_core.errors import LlmgwError
 from llmgw_core.model.identity import check_name
 from llmgw_core.store.change import NodeRemoved, SerialRevoked, SerialUnrevoked
@@ -44,7 +44,7 @@ def _node(plane: Plane, arguments: Arguments) -> Node:
 
 
 async def list_nodes(plane: Plane, operator: str, arguments: Arguments) -> list[dict[str, Any]]:
-    return [node_view(plane.fleet, plane.fleet.nodes[name], plane.now()) for name in sorted(plane.fleet.nodes)]
+    return node_views(plane.fleet, plane.now())
 
 
 async def show_node(plane: Plane, operator: str, arguments: Arguments) -> dict[str, Any]:

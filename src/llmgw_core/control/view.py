@@ -1,10 +1,17 @@
-"""Nodes and fabrics as an operator sees them: plain values, with a reason for anything that is wrong."""
+"""Nodes and fabrics as an operator sees them: plain values, with a reason for anything that is wrong.
+
+Rules: what takes a look at the whole fleet is found out once for all nodes; a list of many nodes has of each what a
+table shows, and fits into one message.
+"""
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Mapping
 from typing import Any
 
 import attrs
+from attrs import frozen
 
 from llmgw_core.control.fleet import Fleet, Node
 from llmgw_core.model.node import Fabric, NodeFacts
@@ -16,8 +23,48 @@ DAY_S = 86_400
 WARN_DAYS = 30
 
 
+@frozen
+class _Comparison:
+    """What only shows where nodes are held against each other."""
+
+    twins: Mapping[str, tuple[str, ...]]
+    """By machine id, the nodes that state it, in order."""
+    refutations: Mapping[str, tuple[str, ...]]
+    """By node, the reasons."""
+
+
+def _compare(fleet: Fleet) -> _Comparison:
+    twins: dict[str, list[str]] = defaultdict(list)
+    for name in sorted(fleet.nodes):
+        facts = fleet.nodes[name].facts
+        if facts is not None and facts.machine_id:
+            twins[facts.machine_id].append(name)
+    refutations: dict[str, list[str]] = defaultdict(list)
+    for each in _refutations(fleet):
+        for name in each.nodes:
+            refutations[name].append(each.reason)
+    return _Comparison(
+        {machine: tuple(names) for machine, names in twins.items()},
+        {name: tuple(reasons) for name, reasons in refutations.items()},
+    )
+
+
 def node_view(fleet: Fleet, node: Node, now: float) -> dict[str, Any]:
     """`days_left` is of the certificate, negative once it has ended; times are seconds since 1970."""
+    facts = plain_facts(node.facts) if node.facts else None
+    return {**_outline(fleet, node, now, _compare(fleet)), "facts": facts}
+
+
+def node_views(fleet: Fleet, now: float) -> list[dict[str, Any]]:
+    """All nodes by name, the same of each but for its facts, which are cut to what tells nodes apart."""
+    compared = _compare(fleet)
+    nodes = [fleet.nodes[name] for name in sorted(fleet.nodes)]
+    return [
+        {**_outline(fleet, node, now, compared), "facts": _brief(node.facts) if node.facts else None} for node in nodes
+    ]
+
+
+def _outline(fleet: Fleet, node: Node, now: float, compared: _Comparison) -> dict[str, Any]:
     state = fleet.state(node, now)
     return {
         "name": node.name,
@@ -26,12 +73,26 @@ def node_view(fleet: Fleet, node: Node, now: float) -> dict[str, Any]:
         "first_seen": node.first_seen,
         "last_seen": node.last_heard,
         "days_left": int((node.until - now) // DAY_S),
-        "troubles": _troubles(fleet, node, state, now),
-        "facts": plain_facts(node.facts) if node.facts else None,
+        "troubles": _troubles(fleet, node, state, now, compared),
     }
 
 
-def _troubles(fleet: Fleet, node: Node, state: NodeState, now: float) -> list[str]:
+def _brief(facts: NodeFacts) -> dict[str, Any]:
+    return {
+        "agent_version": facts.agent_version,
+        "gpus": {
+            "outcome": facts.gpus.outcome.value,
+            "gpus": [{"index": gpu.index, "name": gpu.name} for gpu in facts.gpus.gpus],
+        },
+        "fabrics": [{"name": fabric.name} for fabric in facts.fabrics],
+        "engines": [
+            {"engine": each.engine, "executable": each.executable, "version": each.version, "outcome": each.outcome}
+            for each in facts.engines
+        ],
+    }
+
+
+def _troubles(fleet: Fleet, node: Node, state: NodeState, now: float, compared: _Comparison) -> list[str]:
     found = []
     if state is not NodeState.ONLINE:
         found.append(f"not heard for {now - node.last_heard:.0f} s")
@@ -41,8 +102,8 @@ def _troubles(fleet: Fleet, node: Node, state: NodeState, now: float) -> list[st
     if days < WARN_DAYS:
         found.append(f"its certificate ends in {days} days" if days >= 0 else "its certificate has ended")
     if node.facts is not None:
-        found += _troubles_of(node.facts) + _twins(fleet, node, node.facts)
-        found += [each.reason for each in _refutations(fleet) if node.name in each.nodes]
+        found += _troubles_of(node.facts) + _twins(node.name, compared.twins.get(node.facts.machine_id or "", ()))
+        found += compared.refutations.get(node.name, ())
     return found
 
 
@@ -54,18 +115,10 @@ def _troubles_of(facts: NodeFacts) -> list[str]:
     return found + list(facts.refused_plugins)
 
 
-def _twins(fleet: Fleet, node: Node, facts: NodeFacts) -> list[str]:
+def _twins(name: str, twins: tuple[str, ...]) -> list[str]:
     """Clones of one image share their machine id, and much goes wrong with them (DHCP, journals)."""
-    twins = [
-        other.name
-        for other in fleet.nodes.values()
-        if other is not node and other.facts and facts.machine_id and other.facts.machine_id == facts.machine_id
-    ]
-    return (
-        [f"the same machine id as {', '.join(sorted(twins))}; was one image booted before it was cloned?"]
-        if twins
-        else []
-    )
+    others = [other for other in twins if other != name]
+    return [f"the same machine id as {', '.join(others)}; was one image booted before it was cloned?"] if others else []
 
 
 def fabric_views(fleet: Fleet, now: float) -> list[dict[str, Any]]:
