@@ -22,18 +22,26 @@ import click
     type=click.Path(file_okay=False, exists=True, path_type=Path),
     help="The authority's directory, if it is on this machine: certificates are then renewed over the link.",
 )
+@click.option("--heartbeat", type=float, default=5.0, show_default=True, metavar="SECONDS", help="Of each agent.")
+@click.option(
+    "--lost-after", type=float, default=60.0, show_default=True, metavar="SECONDS", help="When a silent node is lost."
+)
 @click.option("--log-json", is_flag=True, help="Log JSON lines.")
-def control(identity: str, state: Path, listen: str, ca_dir: Path | None, log_json: bool) -> None:
+def control(
+    identity: str, state: Path, listen: str, ca_dir: Path | None, heartbeat: float, lost_after: float, log_json: bool
+) -> None:
     """Run the control plane: it decides, and agents and operators call it."""
     import trio
 
     from llmgw_core.cli.identity import identity_files
     from llmgw_core.control.app import ControlSettings, run_control
     from llmgw_core.log import set_up_logs
+    from llmgw_core.plan.liveness import Pace
 
     host, port = _parse_listen(listen)
     set_up_logs(as_json=log_json)
-    trio.run(run_control, ControlSettings(state, identity_files(identity), host, port, ca_dir))
+    settings = ControlSettings(state, identity_files(identity), host, port, ca_dir, Pace(heartbeat, lost_after))
+    trio.run(run_control, settings)
 
 
 def _parse_listen(text: str) -> tuple[str | None, int]:

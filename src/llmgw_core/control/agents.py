@@ -15,7 +15,7 @@ from llmgw_core.control.visit import Visit
 from llmgw_core.errors import LlmgwError
 from llmgw_core.net.link import LinkClosed, TooLarge
 from llmgw_core.plan.admission import Admitted, Caller, NotAdmitted, admit
-from llmgw_core.plan.liveness import LOST_AFTER_S, NodeState
+from llmgw_core.plan.liveness import NodeState
 from llmgw_core.store.change import Change, NodeConnected, NodeReported
 from llmgw_core.wire.facts import render_facts
 from llmgw_core.wire.message import (
@@ -135,11 +135,12 @@ def _changes_at_entry(plane: Plane, visit: Visit, decided: Admitted) -> list[Cha
 async def _converse(plane: Plane, node: Node, connection: Connection, end: ControlEnd) -> None:
     """Hear the agent until it is silent for too long."""
     while True:
-        try:
-            with trio.fail_after(LOST_AFTER_S):
-                message = await connection.link.hear()
-        except trio.TooSlowError:
-            await connection.end(f"node {node.name}: nothing was heard for {LOST_AFTER_S:g} s")
+        with trio.move_on_after(max(0.0, plane.fleet.patience_s(node, plane.now()))) as patience:
+            message = await connection.link.hear()
+        if patience.cancelled_caught:
+            if plane.fleet.patience_s(node, plane.now()) > 0:
+                continue  # it was us who slept: what the node said meanwhile is still to be heard
+            await connection.end(f"node {node.name}: nothing was heard for {plane.fleet.pace.lost_after_s:g} s")
             return
         report = end.hear(message)
         node.last_heard = plane.now()

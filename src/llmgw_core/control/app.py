@@ -17,17 +17,18 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import trio
-from attrs import frozen
+from attrs import field, frozen
 
 from llmgw_core.control.fleet import Fleet
 from llmgw_core.control.plane import Plane, log
 from llmgw_core.control.visitor import receive
-from llmgw_core.control.watch import watch_nodes
+from llmgw_core.control.watch import watch_clock, watch_nodes
 from llmgw_core.control.writer import open_writer
 from llmgw_core.errors import LlmgwError
 from llmgw_core.net.call import CONTROL_PORT
 from llmgw_core.net.door import STEPS_AT_ONCE
 from llmgw_core.net.tls import CredentialFiles, server_context
+from llmgw_core.plan.liveness import Pace
 from llmgw_core.store.database import Database
 from llmgw_core.store.reading import read_nodes, read_revocations
 
@@ -48,6 +49,7 @@ class ControlSettings:
     """The address to listen on; all of them by default."""
     port: int = CONTROL_PORT
     authority: Path | None = None
+    pace: Pace = field(factory=Pace)
 
 
 @contextmanager
@@ -77,7 +79,7 @@ async def run_control(
         database, reading = (Database(settings.state / STORE_FILE) for _ in range(2))
         try:
             async with open_writer(database) as writer:
-                plane = Plane(Fleet(started=_clock()), reading, writer, _clock, settings.authority)
+                plane = Plane(Fleet(_clock(), settings.pace), reading, writer, _clock, settings.authority)
                 plane.fleet.load(read_nodes(reading), read_revocations(reading))
                 await _serve(plane, settings, context, task_status)
         finally:
@@ -104,6 +106,7 @@ async def _serve(
     _calm_garbage_collection()
     async with trio.open_nursery() as nursery:
         nursery.start_soon(_stop_on_signal, plane, nursery.cancel_scope)
+        nursery.start_soon(watch_clock, plane)
         nursery.start_soon(watch_nodes, plane)
         for listener in listeners:
             log.info("listening", extra={"address": str(listener.socket.getsockname())})

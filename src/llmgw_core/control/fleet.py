@@ -6,6 +6,7 @@ is told. A connection has a number: what a superseded one does afterwards never 
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable
 from itertools import count
 
@@ -16,7 +17,16 @@ from llmgw_core.model.identity import Identity
 from llmgw_core.model.node import NodeFacts
 from llmgw_core.net.link import Link
 from llmgw_core.plan.admission import Caller
-from llmgw_core.plan.liveness import NodeState, heartbeat_interval_s, is_silent, node_state
+from llmgw_core.plan.liveness import (
+    NodeState,
+    Pace,
+    Sleep,
+    find_sleep,
+    heartbeat_interval_s,
+    is_silent,
+    node_state,
+    slept_since,
+)
 from llmgw_core.store.reading import Revocation, StoredNode
 from llmgw_core.wire.facts import parse_facts
 from llmgw_core.wire.message import EngineChecked
@@ -69,16 +79,28 @@ class Node:
     """The state of which the last event told."""
 
 
+LOOK_EVERY_S = 1.0
+"""How often the control plane looks at the clock."""
+_SLEEPS = 100
+
+
 @define(eq=False)
 class Fleet:
     """All nodes by name."""
 
     started: float
+    pace: Pace = field(factory=Pace)
     nodes: dict[str, Node] = field(factory=dict)
     revoked: dict[str, Revocation] = field(factory=dict)
     """By serial."""
     operators: set[Connection] = field(factory=set)
     numbers: count[int] = field(factory=lambda: count(1))
+    sleeps: deque[Sleep] = field(factory=lambda: deque(maxlen=_SLEEPS))
+    """The last ones. An older one excuses nobody any more."""
+    looked: float = field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self.looked = self.started
 
     def load(self, nodes: Iterable[StoredNode], revocations: Iterable[Revocation]) -> None:
         for stored in nodes:
@@ -98,18 +120,39 @@ class Fleet:
 
     @property
     def heartbeat_s(self) -> float:
-        return heartbeat_interval_s(len(self.nodes))
+        return heartbeat_interval_s(len(self.nodes), self.pace.heartbeat_s)
+
+    def look(self, now: float) -> Sleep | None:
+        """To be called every `LOOK_EVERY_S`; gives the sleep that has just ended, if there was one."""
+        sleep = find_sleep(self.looked, now, LOOK_EVERY_S)
+        if sleep is not None:
+            self.sleeps.append(sleep)
+        if now < self.looked:  # the clock was set back, and nobody was heard in the future
+            for node in self.nodes.values():
+                node.last_heard = min(node.last_heard, now)
+        self.looked = now
+        return sleep
+
+    def _awake(self, node: Node, now: float) -> float:
+        """`now`, less what we have slept since the node was heard; a sleep that nobody has noticed yet counts too."""
+        unnoticed = find_sleep(self.looked, now, LOOK_EVERY_S)
+        return now - slept_since(node.last_heard, self.sleeps) - (unnoticed.seconds if unnoticed else 0.0)
 
     def silent(self, node: Node, now: float) -> bool:
-        return is_silent(node.last_heard, now, self.heartbeat_s)
+        return is_silent(node.last_heard, self._awake(node, now), self.heartbeat_s)
+
+    def patience_s(self, node: Node, now: float) -> float:
+        """How much longer its silence is borne on its link."""
+        return node.last_heard + self.pace.lost_after_s - self._awake(node, now)
 
     def state(self, node: Node, now: float) -> NodeState:
         return node_state(
             connected=node.connection is not None,
             last_heard=node.last_heard,
             started=self.started,
-            now=now,
+            now=self._awake(node, now),
             interval_s=self.heartbeat_s,
+            lost_after_s=self.pace.lost_after_s,
         )
 
     def connections_of(self, serials: Iterable[str]) -> list[Connection]:

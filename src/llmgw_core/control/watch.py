@@ -1,15 +1,18 @@
-"""Tells of nodes that fall silent and come back: an event each time a node's state changes."""
+"""Tells of nodes that fall silent and come back: an event each time a node's state changes.
+
+Rules: what the control plane has slept itself is told too, and is nobody's silence.
+"""
 
 from __future__ import annotations
 
 import trio
 
+from llmgw_core.control.fleet import LOOK_EVERY_S
 from llmgw_core.control.plane import Plane, log
 from llmgw_core.errors import LlmgwError
 from llmgw_core.plan.liveness import NodeState
 from llmgw_core.store.change import Change, NodeLastSeen
 
-LOOK_EVERY_S = 1.0
 KEEP_EVERY_S = 30.0
 """How often the times of the last heartbeats go to the disk; they stay in memory otherwise."""
 
@@ -25,10 +28,24 @@ async def watch_nodes(plane: Plane) -> None:
                 NodeLastSeen(node.name, node.last_heard) for node in plane.fleet.nodes.values() if node.connection
             ]
         if changes:
-            try:
-                await plane.writer.write(*changes)
-            except LlmgwError as error:
-                log.error("not stored", extra={"reason": str(error)})
+            await _store(plane, changes)
+
+
+async def watch_clock(plane: Plane) -> None:
+    """A task of its own: a slow disk is no sleep."""
+    while True:
+        await trio.sleep(LOOK_EVERY_S)
+        sleep = plane.fleet.look(plane.now())
+        if sleep is not None:
+            told = f"for {sleep.seconds:.0f} s, or its clock was set forward; silence in that time is nobody's fault"
+            await _store(plane, [plane.event("control plane slept", "", told)])
+
+
+async def _store(plane: Plane, changes: list[Change]) -> None:
+    try:
+        await plane.writer.write(*changes)
+    except LlmgwError as error:
+        log.error("not stored", extra={"reason": str(error)})
 
 
 def _changed_states(plane: Plane) -> list[Change]:
