@@ -8,11 +8,15 @@ from llmgw_core.plan.liveness import (
     FLEET_BEATS_PER_S,
     HEARTBEAT_S,
     LOST_AFTER_S,
+    SLEEP_S,
+    BadPace,
     NodeState,
-    heard_at_least,
+    Pace,
+    Sleep,
+    find_sleep,
     heartbeat_interval_s,
-    is_silent,
     node_state,
+    slept_since,
 )
 
 STARTED = 1000.0
@@ -72,20 +76,38 @@ def test_time_alone_only_makes_it_worse_once_the_grace_is_over(
 
 @given(TIMES, TIMES, st.booleans())
 def test_whoever_was_heard_within_the_time_is_not_lost(last_heard: float, now: float, connected: bool) -> None:
-    state = node_state(connected=connected, last_heard=last_heard, started=0, now=now, interval_s=5.0, grace_s=0)
+    state = node_state(connected=connected, last_heard=last_heard, started=0, now=now, interval_s=5.0)
     assert (state is NodeState.LOST) == (now - last_heard > LOST_AFTER_S)
 
 
-@pytest.mark.parametrize(("since_s", "expected"), [(1.0, 100), (1.4, 100), (2.9, 100), (3.1, 102.1), (61, 160)])
-def test_f09_what_the_control_plane_slept_does_not_count_against_a_node(since_s: float, expected: float) -> None:
-    assert heard_at_least(100, since_s, 1.0, now=10_000) == pytest.approx(expected)
+@pytest.mark.parametrize(
+    ("heartbeat_s", "lost_after_s", "good"),
+    [(5, 60, True), (0.1, 0.3, True), (5, 10, False), (30, 60, False), (0, 60, False), (-1, 60, False), (5, 0, False)],
+)
+def test_a_pace_leaves_room_between_suspect_and_lost(heartbeat_s: float, lost_after_s: float, good: bool) -> None:
+    if good:
+        assert Pace(heartbeat_s, lost_after_s).lost_after_s == lost_after_s
+    else:
+        with pytest.raises(BadPace, match="suspect only after 2 missed heartbeats"):
+            Pace(heartbeat_s, lost_after_s)
 
 
-def test_f09_sleeping_hears_nobody_in_the_future() -> None:
-    assert heard_at_least(100, 61, 1.0, now=130) == 130
+@pytest.mark.parametrize(
+    ("now", "slept_s"), [(101, None), (101.9, None), (102, None), (102.5, 1.5), (161, 60), (100, None), (40, None)]
+)
+def test_f09_a_look_that_is_late_is_a_sleep_and_a_clock_set_back_is_none(now: float, slept_s: float | None) -> None:
+    assert find_sleep(100, now, 1) == (None if slept_s is None else Sleep(now, slept_s))
 
 
-@given(TIMES, st.floats(0, 100), TIMES)
-def test_sleeping_never_makes_a_node_older(last_heard: float, since_s: float, now: float) -> None:
-    assert last_heard <= heard_at_least(last_heard, since_s, 1.0, now=max(now, last_heard))
-    assert not is_silent(heard_at_least(now, since_s, 1.0, now=now), now, 5.0)
+@pytest.mark.parametrize(("last_heard", "excused_s"), [(10, 36), (50, 36), (100, 6), (150, 6), (200, 0), (300, 0)])
+def test_f09_a_node_is_excused_for_what_was_slept_since_it_was_heard(last_heard: float, excused_s: float) -> None:
+    assert slept_since(last_heard, [Sleep(100, 30), Sleep(200, 6)]) == excused_s
+
+
+@given(TIMES, st.floats(0, 1000), st.floats(0, 10))
+def test_f09_a_sleep_alone_makes_nobody_silent(looked: float, slept_s: float, since_s: float) -> None:
+    """Heard within its time before the sleep, it is heard within its time after."""
+    last_heard, now = looked - since_s, looked + 1 + slept_s
+    sleep = find_sleep(looked, now, 1)
+    excused = slept_since(last_heard, [sleep]) if sleep is not None else 0
+    assert now - excused - last_heard <= since_s + 1 + SLEEP_S + 1e-6
