@@ -33,9 +33,12 @@ class Writer:
 
     _database: Database
     _queue: SimpleQueue[_Request | None] = field(factory=SimpleQueue)
+    _closed: bool = False
 
     async def write(self, *changes: Change) -> None:
         """Return when all of `changes` are on the disk, in one transaction; raises `StoreFailed` and nothing is."""
+        if self._closed:
+            raise StoreFailed("nothing is stored any more: the control plane is stopping")
         request = _Request(changes)
         self._queue.put(request)
         await request.done.wait()
@@ -77,6 +80,7 @@ class Writer:
 
     def close(self) -> None:
         """Let the thread end when all that was asked for is written."""
+        self._closed = True
         self._queue.put(None)
 
 

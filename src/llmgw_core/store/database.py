@@ -26,6 +26,8 @@ from llmgw_core.store.change import (
     SerialUnrevoked,
 )
 
+_FULL = ("SQLITE_FULL", "SQLITE_IOERR_SHMSIZE")
+"""The latter: there is no room for the memory that its processes share, which even a reader needs."""
 _REFUSALS = (sqlite3.Error, OverflowError, ValueError)
 """The latter two: a number over 64 bits, and a text that is no Unicode."""
 BUSY_S = 5.0
@@ -107,8 +109,8 @@ class Database:
 
 
 def _failed(what: str, error: Exception) -> StoreFailed:
-    if getattr(error, "sqlite_errorname", "") == "SQLITE_FULL":
-        return StoreFull(f"{what}: the disk is full; nothing of this change is stored, make room and it works again")
+    if getattr(error, "sqlite_errorname", "") in _FULL:
+        return StoreFull(f"{what}: the disk is full; nothing of this is stored, make room and it works again")
     return StoreFailed(f"{what}: {error}")
 
 
