@@ -106,9 +106,7 @@ async def _connect(server: Server, files: CredentialFiles, now: datetime) -> tri
     try:
         with trio.fail_after(CONNECT_S):
             stream = await trio.open_tcp_stream(server.host, server.port)
-            encrypted = trio.SSLStream(stream, context, server_hostname=server.host, https_compatible=True)
-            await encrypted.do_handshake()
-            return encrypted
+            return await _encrypt(stream, context, server.host)
     except trio.TooSlowError:
         raise NotReached(f"{server} did not answer within {CONNECT_S:g} s") from None
     except (trio.BrokenResourceError, ssl.SSLError) as error:
@@ -116,6 +114,20 @@ async def _connect(server: Server, files: CredentialFiles, now: datetime) -> tri
         raise NotReached(f"{server}: {explain_tls_error(error, seen, now)}") from error
     except OSError as error:
         raise NotReached(f"cannot connect to {server}: {_said(error)}") from error
+
+
+async def _encrypt(stream: trio.SocketStream, context: ssl.SSLContext, host: str) -> trio.SSLStream[trio.SocketStream]:
+    encrypted = trio.SSLStream(stream, context, server_hostname=host, https_compatible=True)
+    try:
+        await encrypted.do_handshake()
+    except BaseException as error:
+        if isinstance(error, trio.BrokenResourceError):
+            # trio leaves OpenSSL's alert unsent, and the server would never hear why (SSLStream._retry, trio 0.35).
+            with suppress(trio.BrokenResourceError):
+                await stream.send_all(encrypted._outgoing.read())
+        await trio.aclose_forcefully(stream)
+        raise
+    return encrypted
 
 
 def _said(error: OSError) -> str:
