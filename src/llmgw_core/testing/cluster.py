@@ -1,0 +1,192 @@
+"""Real processes: an authority, a control plane and agents, as an operator starts them; for what happens to machines.
+
+Every wait has a deadline. What is started here ends with the block, with SIGKILL if it must be. The processes that
+`made_fleet` runs in the test's own process are quicker to make; these can be killed, stopped, and put elsewhere.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from attrs import define, field
+
+from llmgw_core.model.identity import Role
+from llmgw_core.net.call import Server
+from llmgw_core.pki.authority import Authority
+from llmgw_core.testing.light_agent import LightAgent, facts_of_a_node, issue
+
+LLMGW = str(Path(sys.executable).with_name("llmgw"))
+DEADLINE_S = 30.0
+"""For one wait; only a test that fails takes so long."""
+POLL_S = 0.02
+END_S = 5.0
+
+
+def wait_until(condition: Callable[[], Any], what: str, deadline_s: float = DEADLINE_S) -> Any:
+    """What the condition gives, as soon as that is something; an AssertionError after the deadline."""
+    end = time.monotonic() + deadline_s
+    while not (found := condition()):
+        assert time.monotonic() < end, f"not within {deadline_s:g} s: {what}"
+        time.sleep(POLL_S)
+    return found
+
+
+@define(eq=False)
+class Daemon:
+    """One process, and what it logs."""
+
+    process: subprocess.Popen[bytes]
+    log: Path
+
+    def lines(self, pattern: str) -> list[str]:
+        return [line for line in self.log.read_text(errors="replace").splitlines() if re.search(pattern, line)]
+
+    def wait_for(self, pattern: str, times: int = 1, deadline_s: float = DEADLINE_S) -> str:
+        """The `times`-th line that has the pattern, as soon as it is there."""
+
+        def found() -> list[str]:
+            assert self.process.poll() is None or self.lines(pattern), f"it has ended:\n{self.log.read_text()}"
+            return self.lines(pattern)[times - 1 : times]
+
+        try:
+            return str(wait_until(found, f"a line with {pattern!r}", deadline_s)[0])
+        except AssertionError as error:
+            raise AssertionError(f"{error}\n{self.log.read_text()[-4000:]}") from None
+
+    def signal(self, number: signal.Signals) -> None:
+        self.process.send_signal(number)
+
+    def kill(self) -> None:
+        """As a power cut: no last word."""
+        self.process.kill()
+        self.process.wait(END_S)
+
+
+@define(eq=False)
+class Cluster:
+    """An authority, its certificates, and what has been started."""
+
+    directory: Path
+    host: str = "127.0.0.1"
+    port: int = 0
+    heartbeat_s: float = 0.5
+    lost_after_s: float = 3.0
+    state: Path = field(init=False)
+    authority: Authority = field(init=False)
+    _started: list[Daemon] = field(factory=list)
+
+    def __attrs_post_init__(self) -> None:
+        self.state = self.directory / "state"
+        self.authority = Authority.create(self.directory / "ca", _now())
+        self.pki.mkdir()
+        issue(self.authority, self.pki, Role.SERVER, "control", [self.host])
+        issue(self.authority, self.pki, Role.OPERATOR, "alice")
+        self.port = self.port or _free_port()
+
+    @property
+    def pki(self) -> Path:
+        return self.directory / "pki"
+
+    @property
+    def server(self) -> Server:
+        return Server(self.host, self.port)
+
+    def start_control(
+        self, *, prefix: Sequence[str] = (), environment: Mapping[str, str] | None = None, ready: bool = True
+    ) -> Daemon:
+        """Again on the same state and port, if there was one before."""
+        pace = ("--heartbeat", str(self.heartbeat_s), "--lost-after", str(self.lost_after_s))
+        listen = ("--identity", str(self.pki / "control"), "--state", str(self.state))
+        address = ("--listen", f"{self.host}:{self.port}")
+        control = self._start("control", [*prefix, LLMGW, "control", *listen, *address, *pace], environment)
+        if ready:
+            control.wait_for("listening")
+        return control
+
+    def start_agent(
+        self, name: str, *, prefix: Sequence[str] = (), environment: Mapping[str, str] | None = None
+    ) -> Daemon:
+        """A real agent of a node without hardware."""
+        if not (self.pki / f"{name}.crt").exists():
+            issue(self.authority, self.pki, Role.NODE, name)
+        nothing = self.directory / "nothing"
+        where = ("--node", name, "--server", str(self.server), "--identity", str(self.pki / name))
+        what = ("--state", str(self.directory / f"agent-{name}"), "--ib-root", str(nothing), "--nvidia-smi", "/none")
+        return self._start(name, [*prefix, LLMGW, "agent", *where, *what], environment)
+
+    def light_agent(self, number: int, name: str) -> LightAgent:
+        return LightAgent(name, self.server, issue(self.authority, self.pki, Role.NODE, name), facts_of_a_node(number))
+
+    def _start(self, name: str, command: Sequence[str], environment: Mapping[str, str] | None) -> Daemon:
+        log = self.directory / f"{len(self._started)}-{name}.log"
+        with log.open("wb") as output:
+            process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stderr=output,
+                stdout=output,
+                env={**os.environ, **(environment or {})},
+            )
+        daemon = Daemon(process, log)
+        self._started.append(daemon)
+        return daemon
+
+    def ctl(self, *words: str, prefix: Sequence[str] = (), deadline_s: float = DEADLINE_S) -> str:
+        """What the command prints; an AssertionError with its words where it fails."""
+        asked = [*prefix, LLMGW, "ctl", "--server", str(self.server), "--identity", str(self.pki / "alice"), *words]
+        done = subprocess.run(asked, capture_output=True, text=True, timeout=deadline_s, check=False)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    def nodes(self, prefix: Sequence[str] = ()) -> dict[str, dict[str, Any]]:
+        return {node["name"]: node for node in json.loads(self.ctl("nodes", "--json", prefix=prefix))}
+
+    def events(self, kind: str = "", prefix: Sequence[str] = ()) -> list[dict[str, Any]]:
+        lines = self.ctl("events", "--json", "--last", "10000", prefix=prefix).splitlines()
+        return [event for event in map(json.loads, lines) if kind in event["kind"]]
+
+    def wait_for_state(self, name: str, state: str, prefix: Sequence[str] = ()) -> None:
+        wait_until(lambda: self.nodes(prefix).get(name, {}).get("state") == state, f"{name} {state}")
+
+    def end(self) -> None:
+        for daemon in self._started:
+            if daemon.process.poll() is None:
+                daemon.signal(signal.SIGCONT)
+                daemon.process.terminate()
+        for daemon in self._started:
+            try:
+                daemon.process.wait(END_S)
+            except subprocess.TimeoutExpired:
+                daemon.kill()
+
+
+@contextmanager
+def running_cluster(directory: Path, **given: Any) -> Iterator[Cluster]:
+    cluster = Cluster(directory, **given)
+    try:
+        yield cluster
+    finally:
+        cluster.end()
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)  # noqa: TID251 - certificates are judged by the real clock
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port

@@ -1,0 +1,473 @@
+"""The days on which machines fail: real processes, real sockets, a real disk, and namespaces where this is root.
+
+Silence is measured in seconds here, by the control plane's own `--heartbeat` and `--lost-after`.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import sqlite3
+import struct
+import subprocess
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
+from functools import partial
+from pathlib import Path
+
+import pytest
+import trio
+from attrs import evolve, field, frozen
+
+from llmgw_core.net.link import LinkClosed
+from llmgw_core.testing.cluster import Cluster, running_cluster, wait_until
+from llmgw_core.testing.light_agent import LightAgent
+
+ROOT = os.geteuid() == 0
+HOUR_S = 3600
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[Cluster]:
+    with running_cluster(tmp_path) as made:
+        yield made
+
+
+def check_store(cluster: Cluster) -> None:
+    with closing(sqlite3.connect(cluster.state / "control.db")) as database:
+        assert database.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+
+
+def stored_report(cluster: Cluster, name: str) -> int:
+    with closing(sqlite3.connect(cluster.state / "control.db")) as database:
+        (number,) = database.execute("SELECT report_number FROM node WHERE name = ?", (name,)).fetchone()
+        return int(number)
+
+
+async def test_a_killed_control_plane_loses_nothing_and_everybody_comes_back(cluster: Cluster) -> None:
+    """F07, F35."""
+    control = cluster.start_control()
+    gpu1, gpu2 = cluster.start_agent("gpu1"), cluster.start_agent("gpu2")
+    light = cluster.light_agent(1, "light")
+    gpu1.wait_for(" connected ")
+    gpu2.wait_for(" connected ")
+    async with light.talk() as link:
+        await light.report(link, evolve(light.facts, disk_free_mib=1024))
+    assert "revoked" in cluster.ctl("cert", "revoke", "gpu2")
+    gpu2.wait_for("is revoked")
+    before = cluster.events()
+
+    control.kill()
+    check_store(cluster)
+    assert stored_report(cluster, "light") == light.acknowledged == 2
+
+    control = cluster.start_control()
+    gpu1.wait_for(" connected ", times=2)
+    control.wait_for("refused node=gpu2 .*is revoked")
+    async with light.talk() as link:
+        assert light.acknowledged == 2
+        assert await light.report(link, evolve(light.facts, disk_free_mib=2048)) == 3
+    after = cluster.events()
+    assert after[: len(before)] == before
+    assert len({event["id"] for event in after}) == len(after)
+    reported = [event["node"] for event in after if event["kind"] == "node reported"]
+    assert sorted(reported) == ["gpu1", "gpu2", "light"]
+    connected = [event["node"] for event in after if event["kind"] == "node connected"]
+    assert connected.count("gpu1") == 2
+    assert connected.count("gpu2") == 1
+    assert sorted(cluster.nodes()) == ["gpu1", "gpu2", "light"]
+
+
+async def test_a_report_that_died_with_the_control_plane_is_said_again_and_stored_once(cluster: Cluster) -> None:
+    control = cluster.start_control()
+    light = cluster.light_agent(1, "light")
+    async with light.talk() as link:
+        control.signal(signal.SIGSTOP)
+        changed = evolve(light.facts, disk_free_mib=1024)
+        await link.say(light.end.report(changed))
+        control.kill()
+        with pytest.raises(LinkClosed):
+            await light.beat(link)
+    assert light.acknowledged == 1
+    cluster.start_control()
+    for _ in range(2):
+        async with light.talk():
+            assert light.acknowledged == 2
+    assert stored_report(cluster, "light") == 2
+    assert [event["node"] for event in cluster.events("node reported")] == ["light"]
+
+
+async def test_the_late_end_of_an_old_link_does_not_touch_the_new_one(cluster: Cluster) -> None:
+    """F38."""
+    cluster.start_control()
+    light = cluster.light_agent(1, "light")
+    async with light.talk() as old, light.talk() as new:
+        with pytest.raises(LinkClosed, match="a newer connection"):
+            await light.beat(old)
+        await light.beat(new)
+        assert cluster.nodes()["light"]["state"] == "online"
+        assert cluster.events("node disconnected") == []
+
+
+async def test_two_hundred_agents_come_back_at_once_and_an_operator_is_answered(cluster: Cluster) -> None:
+    cluster.heartbeat_s, cluster.lost_after_s = 5.0, 60.0
+    cluster.start_control()
+    agents = [cluster.light_agent(number, f"node-{number}") for number in range(200)]
+    for _ in range(2):
+        async with trio.open_nursery() as nursery:
+            back = _Back(len(agents))
+            for agent in agents:
+                nursery.start_soon(back.stay, agent)
+            slowest = 0.0
+            with trio.fail_after(60):
+                while not back.all.is_set():
+                    begun = trio.current_time()
+                    await trio.to_thread.run_sync(partial(cluster.ctl, "nodes", deadline_s=10))
+                    slowest = max(slowest, trio.current_time() - begun)
+            assert slowest < 2
+            states = await trio.to_thread.run_sync(cluster.nodes)
+            assert [node["state"] for node in states.values()] == ["online"] * len(agents)
+            nursery.cancel_scope.cancel()
+
+
+class _Back:
+    """Who is connected."""
+
+    def __init__(self, wanted: int) -> None:
+        self.missing = wanted
+        self.all = trio.Event()
+
+    async def stay(self, agent: LightAgent) -> None:
+        async with agent.talk():
+            self.missing -= 1
+            if not self.missing:
+                self.all.set()
+            await trio.sleep_forever()
+
+
+async def test_slow_and_idle_callers_keep_no_agent_out(cluster: Cluster) -> None:
+    cluster.start_control()
+    light = cluster.light_agent(1, "light")
+    async with trio.open_nursery() as nursery:
+        idle = [await trio.open_tcp_stream(cluster.host, cluster.port) for _ in range(500)]
+        for _ in range(100):
+            await nursery.start(drip, cluster)
+        with trio.fail_after(5):
+            async with light.talk() as link:
+                await light.beat(link)
+                assert (await trio.to_thread.run_sync(cluster.nodes))["light"]["state"] == "online"
+        nursery.cancel_scope.cancel()
+    for stream in idle:
+        await trio.aclose_forcefully(stream)
+
+
+async def drip(cluster: Cluster, task_status: trio.TaskStatus[None]) -> None:
+    """A handshake, byte by byte."""
+    hello = bytes([0x16, 3, 1, 2, 0, 1, 0, 1, 252, 3, 3]) + bytes(500)
+    stream = await trio.open_tcp_stream(cluster.host, cluster.port)
+    try:
+        await stream.send_all(hello[:1])
+        task_status.started()
+        for index in range(1, len(hello)):
+            await trio.sleep(0.1)
+            await stream.send_all(hello[index : index + 1])
+    finally:
+        await trio.aclose_forcefully(stream)
+
+
+async def test_nobody_is_silent_because_the_control_plane_slept(tmp_path: Path) -> None:
+    """F09."""
+    with running_cluster(tmp_path, heartbeat_s=1.0, lost_after_s=3.0) as cluster:
+        control = cluster.start_control()
+        gpu1 = cluster.start_agent("gpu1")
+        gpu1.wait_for(" connected ")
+        light = cluster.light_agent(1, "light")
+        async with light.talk() as link, trio.open_nursery() as nursery:
+            nursery.start_soon(keep_beating, light, link)
+            for stopped_s in (2.5, 5.0):  # more than suspect, more than lost
+                slept = len(control.lines("control plane slept"))
+                control.signal(signal.SIGSTOP)
+                await trio.sleep(stopped_s)
+                control.signal(signal.SIGCONT)
+                control.wait_for("control plane slept", times=slept + 1)
+                await trio.to_thread.run_sync(cluster.wait_for_state, "gpu1", "online")
+                assert cluster.nodes()["light"]["state"] == "online"
+            nursery.cancel_scope.cancel()
+        events = cluster.events()
+    kinds = {(event["kind"], event["node"]) for event in events if event["node"]}
+    assert not {kind for kind, _ in kinds if kind == "node lost"}
+    assert {kind for kind, node in kinds if node == "light"} <= {"node connected", "node reported", "node disconnected"}
+    assert [event["node"] for event in events if event["kind"] == "node connected"].count("light") == 1
+
+
+async def keep_beating(light: LightAgent, link: object) -> None:
+    while True:
+        await light.beat(link)  # type: ignore[arg-type]
+        await trio.sleep(0.2)
+
+
+# A full disk.
+
+
+@contextmanager
+def small_disk(path: Path, size: str) -> Iterator[Path]:
+    path.mkdir()
+    mounted = ROOT and subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", path], check=False)
+    if not mounted or mounted.returncode:
+        pytest.skip("needs root, to mount a small disk")
+    try:
+        yield path
+    finally:
+        subprocess.run(["umount", "--lazy", path], check=True)
+
+
+def fill(path: Path) -> None:
+    with path.open("wb", buffering=0) as file:
+        try:
+            while True:
+                file.write(bytes(4096))
+        except OSError:
+            pass
+
+
+async def test_a_full_disk_is_said_and_nothing_breaks(tmp_path: Path) -> None:
+    with small_disk(tmp_path / "disk", "16m") as disk, running_cluster(tmp_path / "cluster") as cluster:
+        cluster.state = disk / "state"
+        control = cluster.start_control()
+        gpu1 = cluster.start_agent("gpu1")
+        gpu1.wait_for(" connected ")
+        wait_until(lambda: cluster.nodes()["gpu1"]["facts"], "facts")
+        light, new = cluster.light_agent(1, "light"), cluster.light_agent(2, "new")
+        async with light.talk() as link:
+            fill(disk / "filler")
+            with pytest.raises(LinkClosed, match="the disk is full"):
+                await light.report(link, evolve(light.facts, disk_free_mib=1024))
+        with pytest.raises(LinkClosed, match="the disk is full"):
+            async with new.talk():
+                pass
+        with pytest.raises(AssertionError, match="the disk is full"):
+            cluster.ctl("cert", "revoke", "gpu1")
+        control.wait_for("refused node=new .*the disk is full")
+        nodes = cluster.nodes()
+        assert nodes["gpu1"]["state"] == "online"
+        assert "new" not in nodes
+        check_store(cluster)
+
+        (disk / "filler").unlink()
+        async with new.talk(), light.talk():
+            assert light.acknowledged == 2
+            assert {node["state"] for node in cluster.nodes().values()} == {"online"}
+        assert "revoked" in cluster.ctl("cert", "revoke", "gpu1")
+        gpu1.wait_for("is revoked")
+        check_store(cluster)
+        assert [event["node"] for event in cluster.events("node reported")] == ["gpu1", "light", "new"]
+
+
+# A clock that is wrong.
+
+CLOCK = """
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/time.h>
+#include <time.h>
+static long shift(void) {
+    static volatile long *kept;
+    if (!kept) kept = mmap(0, 8, PROT_READ, MAP_SHARED, open(getenv("CLOCK_SHIFT"), O_RDONLY | O_CLOEXEC), 0);
+    return *kept;
+}
+int clock_gettime(clockid_t id, struct timespec *at) {
+    static int (*real)(clockid_t, struct timespec *);
+    if (!real) real = (int (*)(clockid_t, struct timespec *)) dlsym(RTLD_NEXT, "clock_gettime");
+    int result = real(id, at);
+    if (id == CLOCK_REALTIME || id == CLOCK_REALTIME_COARSE) at->tv_sec += shift();
+    return result;
+}
+time_t time(time_t *at) {
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    if (at) *at = now.tv_sec;
+    return now.tv_sec;
+}
+int gettimeofday(struct timeval *at, void *zone) {
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    at->tv_sec = now.tv_sec;
+    at->tv_usec = now.tv_nsec / 1000;
+    return 0;
+}
+"""
+
+
+@frozen
+class Clock:
+    """A clock of a process, wrong by so many seconds."""
+
+    library: Path
+    shift: Path
+
+    @classmethod
+    def make(cls, directory: Path, seconds: int) -> Clock:
+        compiler = shutil.which("cc")
+        if compiler is None:
+            pytest.skip("needs a C compiler, to make a wrong clock")
+        library, shift = directory / "clock.so", directory / f"shift{seconds}"
+        source = directory / "clock.c"
+        source.write_text(CLOCK)
+        subprocess.run([compiler, "-shared", "-fPIC", "-o", library, source, "-ldl"], check=True)
+        clock = cls(library, shift)
+        clock.set(seconds)
+        return clock
+
+    def set(self, seconds: int) -> None:
+        with self.shift.open("r+b" if self.shift.exists() else "wb") as file:
+            file.write(struct.pack("l", seconds))
+
+    @property
+    def environment(self) -> dict[str, str]:
+        return {"LD_PRELOAD": str(self.library), "CLOCK_SHIFT": str(self.shift)}
+
+
+def test_an_agent_whose_clock_is_behind_says_so_and_comes_in_when_it_is_set(cluster: Cluster, tmp_path: Path) -> None:
+    """F13. The certificates are good from five minutes before their issue; ahead by an hour is no trouble at all."""
+    behind, ahead = Clock.make(tmp_path, -HOUR_S), Clock.make(tmp_path, HOUR_S)
+    control = cluster.start_control()
+    late = cluster.start_agent("late", environment=behind.environment)
+    cluster.start_agent("early", environment=ahead.environment)
+    line = late.wait_for("not connected")
+    assert "the peer's certificate is not yet valid: it begins on" in line
+    assert "this machine's clock says" in line
+    assert "earlier; that clock is wrong" in line
+    assert "(its name, address or dates)" in control.wait_for("refused")
+    cluster.wait_for_state("early", "online")
+    assert "late" not in cluster.nodes()
+    assert abs(cluster.nodes()["early"]["last_seen"] - _seconds()) < 60
+    behind.set(0)
+    late.wait_for(" connected ")
+    cluster.wait_for_state("late", "online")
+
+
+def test_a_control_plane_whose_clock_is_behind_says_whose_clock_it_is(cluster: Cluster, tmp_path: Path) -> None:
+    behind = Clock.make(tmp_path, -HOUR_S)
+    control = cluster.start_control(environment=behind.environment)
+    agent = cluster.start_agent("gpu1")
+    for line in (control.wait_for("refused"), agent.wait_for("not connected")):
+        assert "node gpu1 refused: its certificate is not yet valid: it begins on" in line
+        assert "the control plane's clock says" in line
+    behind.set(0)  # its clock is set forward by an hour, under everybody's eyes
+    agent.wait_for(" connected ")
+    cluster.wait_for_state("gpu1", "online")
+    assert cluster.events("node lost") == []
+
+
+def _seconds() -> float:
+    return time.time()  # noqa: TID251 - the real clock is what the agent's is held against
+
+
+# A link that is cut.
+
+NOWHERE = "02:00:00:00:00:99"
+"""Frames to this address arrive and are for nobody: the way is cut, and no one is told."""
+
+
+@frozen
+class Network:
+    """A hub for the control plane, and a wire to each node; all in namespaces of this test's own."""
+
+    name: str
+    nodes: Sequence[str]
+    address: str = "10.231.0.1"
+    _numbers: dict[str, int] = field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        object.__setattr__(self, "_numbers", {node: number for number, node in enumerate(self.nodes, 1)})
+
+    def inside(self, where: str) -> tuple[str, ...]:
+        return ("ip", "netns", "exec", f"{self.name}-{where}")
+
+    def build(self) -> None:
+        self._ip("netns", "add", f"{self.name}-hub")
+        self._in("hub", "link", "set", "lo", "up")
+        self._in("hub", "address", "add", f"{self.address}/32", "dev", "lo")
+        for node, number in self._numbers.items():
+            self._ip("netns", "add", f"{self.name}-{node}")
+            peer = ("peer", "name", "eth0", "netns", f"{self.name}-{node}")
+            self._in("hub", "link", "add", f"wire{number}", "type", "veth", *peer)
+            self._in("hub", "address", "add", f"10.231.{number}.1/24", "dev", f"wire{number}")
+            self._in("hub", "link", "set", f"wire{number}", "up")
+            self._in(node, "address", "add", f"10.231.{number}.2/24", "dev", "eth0")
+            self._in(node, "link", "set", "eth0", "up")
+            self._in(node, "route", "add", "default", "via", f"10.231.{number}.1")
+
+    def cut_to_control(self, node: str) -> None:
+        number = self._numbers[node]
+        self._in(node, "neigh", "replace", f"10.231.{number}.1", "lladdr", NOWHERE, "nud", "permanent", "dev", "eth0")
+
+    def cut_from_control(self, node: str) -> None:
+        number = self._numbers[node]
+        wire = f"wire{number}"
+        self._in("hub", "neigh", "replace", f"10.231.{number}.2", "lladdr", NOWHERE, "nud", "permanent", "dev", wire)
+
+    def heal(self, node: str) -> None:
+        number = self._numbers[node]
+        self._in(node, "neigh", "flush", "all", "nud", "permanent")
+        self._in("hub", "neigh", "flush", "dev", f"wire{number}", "nud", "permanent")
+
+    def remove(self) -> None:
+        for where in ("hub", *self.nodes):
+            subprocess.run(["ip", "netns", "delete", f"{self.name}-{where}"], check=False, capture_output=True)
+
+    def _in(self, where: str, *words: str) -> None:
+        self._ip("-n", f"{self.name}-{where}", *words)
+
+    def _ip(self, *words: str) -> None:
+        subprocess.run(["ip", *words], check=True, capture_output=True)
+
+
+@pytest.fixture
+def network() -> Iterator[Network]:
+    if not ROOT or shutil.which("ip") is None:
+        pytest.skip("needs root and ip, to make a network that can be cut")
+    made = Network(f"llmgw{os.getpid()}", ("deaf", "mute", "gone"))
+    try:
+        try:
+            made.build()
+        except subprocess.CalledProcessError as error:
+            pytest.skip(f"cannot make a network here: {error.stderr.decode()}")
+        yield made
+    finally:
+        made.remove()
+
+
+def test_a_link_that_is_cut_either_way_is_noticed_by_both_sides_and_made_again(
+    tmp_path: Path, network: Network
+) -> None:
+    """F06. Nobody gets a word from TCP: both ends have a half-open connection."""
+    hub = network.inside("hub")
+    with running_cluster(tmp_path, host=network.address, port=7443, lost_after_s=2.5) as cluster:
+        control = cluster.start_control(prefix=hub)
+        agents = {node: cluster.start_agent(node, prefix=network.inside(node)) for node in network.nodes}
+        for agent in agents.values():
+            agent.wait_for(" connected ")
+        network.cut_from_control("deaf")
+        network.cut_to_control("mute")
+        network.cut_from_control("gone")
+        network.cut_to_control("gone")
+        for node, agent in agents.items():
+            assert "nothing was heard for 1.5 s" in agent.wait_for("not connected")
+            control.wait_for(f"node disconnected node={node} ")
+            control.wait_for(f"node lost node={node} ")
+        for node in ("mute", "gone"):
+            assert "nothing was heard for 2.5 s" in control.wait_for(f"node disconnected node={node} ")
+        for node in network.nodes:
+            network.heal(node)
+        for node, agent in agents.items():
+            agent.wait_for(" connected ", times=2)
+            cluster.wait_for_state(node, "online", prefix=hub)
+        assert all(agent.process.poll() is None for agent in agents.values())
+        names = [event["node"] for event in cluster.events("node connected", prefix=hub)]
+        assert sorted(names) == sorted([*network.nodes, *network.nodes])
