@@ -6,6 +6,7 @@ says what, with both sides' words where the other side gave any.
 
 from __future__ import annotations
 
+import os
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
@@ -48,7 +49,8 @@ def parse_server(text: str) -> Server:
         port = parts.port or CONTROL_PORT
     except ValueError as error:
         raise LlmgwError(f"server {text!r}: {error}; write https://HOST:{CONTROL_PORT}") from error
-    if parts.scheme != "https" or not parts.hostname or parts.path.strip("/") or parts.query:
+    more = parts.path.strip("/") or parts.query or parts.fragment or parts.username is not None
+    if parts.scheme != "https" or not parts.hostname or more:
         raise LlmgwError(f"server {text!r} is no address of a control plane; write https://HOST:{CONTROL_PORT}")
     return Server(parts.hostname, port)
 
@@ -133,6 +135,8 @@ async def _encrypt(stream: trio.SocketStream, context: ssl.SSLContext, host: str
 def _said(error: OSError) -> str:
     inner = error.__cause__ or error
     first = inner.exceptions[0] if isinstance(inner, BaseExceptionGroup) else inner
+    if isinstance(first, OSError) and first.errno is not None and first.errno > 0:
+        return os.strerror(first.errno)  # trio's own text says the address again
     return (first.strerror if isinstance(first, OSError) else "") or str(first) or type(first).__name__
 
 

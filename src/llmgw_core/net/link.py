@@ -152,6 +152,9 @@ class _Reading:
             self.ended = "the connection is gone"
         except HandshakeError as error:
             self.ended = _said(error)
+        except Exception as error:
+            # What h11 and wsproto make of a peer that speaks something else: no reason to end the process.
+            self.ended = f"the peer does not speak WebSocket ({type(error).__name__})"
         self.waiting.cancel()
 
 
