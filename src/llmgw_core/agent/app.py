@@ -19,7 +19,8 @@ from llmgw_core.discovery.infiniband import read_tree
 from llmgw_core.engines import Engines
 from llmgw_core.errors import LlmgwError
 from llmgw_core.examine.installed import Installation, check_installed
-from llmgw_core.net.tls import client_context
+from llmgw_core.model.identity import Role
+from llmgw_core.net.tls import client_context, require_own
 from llmgw_core.plan.fabric import impossible_fabrics
 from llmgw_core.plan.plain_report import plain_report
 from llmgw_core.plugins import load_engines
@@ -37,6 +38,7 @@ async def run_agent(settings: AgentSettings) -> None:
     with _sole_agent(settings):
         finish_replacing(settings.credentials)
         client_context(settings.credentials)  # what is wrong with a file is said at the start
+        require_own(settings.credentials, Role.NODE, settings.node)
         impossible = impossible_fabrics(settings.fabrics, read_tree(settings.ib_root))
         if impossible:
             raise CannotStart("\n".join(impossible))
@@ -60,8 +62,11 @@ async def _run(settings: AgentSettings, engines: Engines) -> None:
 
 @contextmanager
 def _sole_agent(settings: AgentSettings) -> Iterator[None]:
-    settings.state.mkdir(parents=True, exist_ok=True, mode=0o700)
-    descriptor = os.open(settings.state / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        settings.state.mkdir(parents=True, exist_ok=True, mode=0o700)
+        descriptor = os.open(settings.state / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise CannotStart(f"cannot use the state directory {settings.state}: {error.strerror}") from error
     try:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

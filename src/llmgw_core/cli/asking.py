@@ -39,15 +39,18 @@ async def _ask_all(context: Context, questions: Sequence[tuple[str, dict[str, An
     from importlib.metadata import version
 
     from llmgw_core.cli.identity import identity_files
+    from llmgw_core.model.identity import Role
     from llmgw_core.net.call import call, parse_server
-    from llmgw_core.net.tls import read_own_name
+    from llmgw_core.net.tls import require_own
     from llmgw_core.wire.message import PROTOCOL, Hello
 
     kept = context.resolve()
     files = identity_files(kept.identity)
     now = datetime.now(UTC)  # noqa: TID251 - certificates are judged by this machine's clock
+    # With a node's certificate this would be that node, and take its agent's place.
+    operator = require_own(files, Role.OPERATOR)
     async with call(parse_server(kept.server), files, now) as link:
-        await link.say(Hello(PROTOCOL, read_own_name(files), version("llmgw-core")))
+        await link.say(Hello(PROTOCOL, operator, version("llmgw-core")))
         await _hear_one(link)
         return [await _ask_one(link, number, *question) for number, question in enumerate(questions)]
 

@@ -25,9 +25,10 @@ from llmgw_core.control.visitor import receive
 from llmgw_core.control.watch import watch_clock, watch_nodes
 from llmgw_core.control.writer import open_writer
 from llmgw_core.errors import LlmgwError
+from llmgw_core.model.identity import Role
 from llmgw_core.net.call import CONTROL_PORT
 from llmgw_core.net.door import STEPS_AT_ONCE
-from llmgw_core.net.tls import CredentialFiles, server_context
+from llmgw_core.net.tls import CredentialFiles, require_own, server_context
 from llmgw_core.plan.liveness import Pace
 from llmgw_core.store.database import Database
 from llmgw_core.store.reading import read_nodes, read_revocations
@@ -55,8 +56,11 @@ class ControlSettings:
 @contextmanager
 def sole_owner(state: Path) -> Iterator[None]:
     """Hold the state directory while the block runs; raises `InUse`."""
-    state.mkdir(parents=True, exist_ok=True, mode=0o700)
-    descriptor = os.open(state / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        state.mkdir(parents=True, exist_ok=True, mode=0o700)
+        descriptor = os.open(state / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise LlmgwError(f"cannot use the state directory {state}: {error.strerror}") from error
     try:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -75,6 +79,7 @@ async def run_control(
 ) -> None:
     """Serve until SIGTERM, SIGINT or cancellation; `task_status` gets the listeners when they are open."""
     context = server_context(settings.credentials)
+    require_own(settings.credentials, Role.SERVER)
     with sole_owner(settings.state):
         database, reading = (Database(settings.state / STORE_FILE) for _ in range(2))
         try:

@@ -17,6 +17,7 @@ from typing import Literal, Protocol
 from attrs import frozen
 from cryptography import x509
 
+from llmgw_core.model.identity import Role
 from llmgw_core.pki.files import BadCredentials, read_certificate, read_pair
 from llmgw_core.pki.identity import describe_time_fault, list_names, read_identity
 
@@ -28,6 +29,7 @@ _UNKNOWN_AUTHORITY = (2, 7, 18, 19, 20, 21, 30)
 _WRONG_PURPOSE = 26
 _OTHER_NAME = (62, 64)
 
+_A = {Role.NODE: "a", Role.SERVER: "a", Role.GATEWAY: "a", Role.OPERATOR: "an"}
 _CLOSED = "the peer closed the connection without a word"
 _ALERTS = {
     "UNKNOWN_CA": "it does not trust the authority that issued our certificate",
@@ -102,9 +104,13 @@ def _context(protocol: int, files: CredentialFiles) -> ssl.SSLContext:
     return context
 
 
-def read_own_name(files: CredentialFiles) -> str:
-    """The name in this side's own certificate."""
-    return read_identity(read_certificate(files.certificate)).name
+def require_own(files: CredentialFiles, role: Role, name: str | None = None) -> str:
+    """The name in this side's own certificate; raises where that is of another role, or of another name than `name`."""
+    own = read_identity(read_certificate(files.certificate))
+    if own.role is not role or name not in (None, own.name):
+        wanted = f"{role.value} {name}" if name else f"{_A[role]} {role.value}"
+        raise BadCredentials(f"{files.certificate} is the certificate of {own.role.value} {own.name}, not of {wanted}")
+    return own.name
 
 
 def peer_certificate(connection: Encrypted) -> x509.Certificate:
