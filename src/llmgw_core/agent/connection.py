@@ -51,7 +51,8 @@ class Connection:
     check_engine: Callable[[CheckEngine], Awaitable[EngineChecked]]
     renew: Callable[[Link], Awaitable[None]]
     """Asks for a new certificate, if it is time."""
-    renewed: Callable[[CertificateRenewed], None]
+    renewed: Callable[[CertificateRenewed], bool]
+    """Keeps the new certificate; whether the link is to be made anew with it."""
     end: AgentEnd = field(factory=AgentEnd)
     instance: str = field(factory=lambda: os.urandom(8).hex())
     connected: bool = False
@@ -119,7 +120,8 @@ class Connection:
                 case CheckEngine():
                     nursery.start_soon(self._check_engine, link, message)
                 case CertificateRenewed():
-                    self.renewed(message)
+                    if self.renewed(message):
+                        raise LinkClosed("the certificate was renewed, and is used from the next link on")
                 case _:
                     pass
 

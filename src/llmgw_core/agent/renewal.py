@@ -48,18 +48,19 @@ class Renewal:
                 await link.say(RenewCertificate(make_request(self._key).decode()))
             await trio.sleep(LOOK_EVERY_S)
 
-    def take(self, answer: CertificateRenewed) -> None:
-        """Keep the new certificate; the next link uses it."""
+    def take(self, answer: CertificateRenewed) -> bool:
+        """Keep the new certificate; whether there is one, which the next link uses."""
         if answer.reason or self._key is None:
             _log.warning("certificate not renewed", extra={"reason": answer.reason or "nobody asked"})
-            return
+            return False
         try:
             replace_pair(self._files, self._key, answer.certificate_pem)
         except (LlmgwError, OSError, ValueError) as error:
             _log.error("certificate not renewed", extra={"reason": str(error)})
-            return
+            return False
         self._key = None
         _log.info("certificate renewed")
+        return True
 
 
 def replace_pair(files: CredentialFiles, key: ec.EllipticCurvePrivateKey, certificate_pem: str) -> None:

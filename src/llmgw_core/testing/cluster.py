@@ -16,7 +16,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -83,13 +83,15 @@ class Cluster:
     port: int = 0
     heartbeat_s: float = 0.5
     lost_after_s: float = 3.0
+    born_days_ago: int = 0
+    """The authority's age, so that certificates can be older than the test."""
     state: Path = field(init=False)
     authority: Authority = field(init=False)
     _started: list[Daemon] = field(factory=list)
 
     def __attrs_post_init__(self) -> None:
         self.state = self.directory / "state"
-        self.authority = Authority.create(self.directory / "ca", _now())
+        self.authority = Authority.create(self.directory / "ca", _now() - timedelta(days=self.born_days_ago))
         self.pki.mkdir()
         issue(self.authority, self.pki, Role.SERVER, "control", [self.host])
         issue(self.authority, self.pki, Role.OPERATOR, "alice")
@@ -104,13 +106,17 @@ class Cluster:
         return Server(self.host, self.port)
 
     def start_control(
-        self, *, prefix: Sequence[str] = (), environment: Mapping[str, str] | None = None, ready: bool = True
+        self,
+        *words: str,
+        prefix: Sequence[str] = (),
+        environment: Mapping[str, str] | None = None,
+        ready: bool = True,
     ) -> Daemon:
-        """Again on the same state and port, if there was one before."""
+        """Again on the same state and port, if there was one before; with more `words` on its command line."""
         pace = ("--heartbeat", str(self.heartbeat_s), "--lost-after", str(self.lost_after_s))
         listen = ("--identity", str(self.pki / "control"), "--state", str(self.state))
         address = ("--listen", f"{self.host}:{self.port}")
-        control = self._start("control", [*prefix, LLMGW, "control", *listen, *address, *pace], environment)
+        control = self._start("control", [*prefix, LLMGW, "control", *listen, *address, *pace, *words], environment)
         if ready:
             control.wait_for("listening")
         return control
