@@ -17,6 +17,8 @@ from typing import Any
 import pytest
 from attrs import define, field
 
+from llmgw_core.cli.asking import ask
+from llmgw_core.cli.context import Context
 from llmgw_core.testing.fake_infiniband import an_adapter, write_tree
 
 LLMGW = Path(sys.executable).with_name("llmgw")
@@ -123,9 +125,14 @@ class Terminals:
     def flags(self) -> tuple[str, ...]:
         return ("--server", self.server, "--identity", "pki/alice")
 
+    def ask(self, what: str, **arguments: Any) -> Any:
+        """As an operator's command would, without a process for each look."""
+        identity = str(self.directory / "pki" / "alice")
+        return ask(Context(self.directory / "none", self.server, identity), what, **arguments)
+
     def wait_for(self, name: str, state: str) -> Any:
         def look() -> Any:
-            return next((node for node in self.asked("nodes") if (node["name"], node["state"]) == (name, state)), None)
+            return next((node for node in self.ask("nodes") if (node["name"], node["state"]) == (name, state)), None)
 
         return until(look, f"{name} to be {state}")
 
@@ -160,6 +167,7 @@ def test_a_node_is_seen_within_seconds_and_everything_ends_cleanly(terminals: Te
     node = terminals.wait_for("gpu1", "online")
     assert time.monotonic() - begun < SECONDS
     assert node["days_left"] == 89
+    assert [each["name"] for each in terminals.asked("nodes")] == ["gpu1"]
     assert terminals.ctl("nodes").splitlines()[1].startswith("gpu1  online  ")
     assert agent.stop() == 0
     terminals.wait_for("gpu1", "suspect")
@@ -177,7 +185,7 @@ def test_what_an_operator_asks(terminals: Terminals) -> None:
     write_tree(terminals.directory / "ib", {"mlx5_2": an_adapter(2), "mlx5_3": an_adapter(3)})
     terminals.agent("gpu1", "", "--fabric", "ib-b:mlx5_2,mlx5_3", "--ib-root", "ib", "--nvidia-smi", "/no/such")
     terminals.wait_for("gpu1", "online")
-    until(lambda: terminals.asked("fabrics"), "the fabric")
+    until(lambda: terminals.ask("fabrics"), "the fabric")
 
     shown = terminals.ctl("node", "gpu1")
     assert shown.startswith("gpu1: online, from 127.0.0.1:")
@@ -303,3 +311,60 @@ def test_ctrl_c_ends_both_cleanly(terminals: Terminals) -> None:
     assert control.stop(signal.SIGINT) == 0
     agent.said('not connected reason="the control plane is stopping"')
     assert agent.stop(signal.SIGINT) == 0
+
+
+# engine-check on the nodes
+
+
+def test_a_node_checks_its_engine_and_the_fleet_shows_drift(terminals: Terminals) -> None:
+    terminals.control()
+    old = terminals.directory / "old-sim"
+    old.write_text(f'#!/bin/sh\n{sys.executable} -m llmgw_engine_sim "$@" | sed s/0.1.0/0.0.9/\n')
+    old.chmod(0o755)
+    terminals.agent("gpu1")
+    terminals.agent("gpu2", "", "--engine", f"llmgw-sim={old}")
+    for name in ("gpu1", "gpu2"):
+        terminals.wait_for(name, "online")
+
+    one = terminals.ctl("engine-check", "sim", "--node", "gpu1")
+    assert one.startswith("gpu1: sim: accepts all ")
+    plain = terminals.asked("engine-check", "sim", "--node", "gpu2")
+    assert (plain["node"], plain["outcome"]) == ("gpu2", "accepted")
+
+    both = terminals.ctl("engine-check", "sim", "--all-nodes")
+    assert "gpu1: sim: accepts all " in both
+    assert "gpu2: sim: accepts all " in both
+    assert "the nodes differ in sim:\nVERSION  HELP " in both
+    assert re.search(r"^0\.0\.9 .* 1      gpu2$", both, re.MULTILINE)
+    assert [each["node"] for each in terminals.asked("engine-check", "sim", "--all-nodes")] == ["gpu1", "gpu2"]
+
+    missing = terminals.run("ctl", *terminals.flags, "engine-check", "vllm", "--node", "gpu1")
+    assert missing.returncode == 2
+    assert missing.stdout.startswith("gpu1: vllm: could not be checked: ")
+    ctl = ("ctl", *terminals.flags, "engine-check")
+    assert "no engine plugin 'nollm'" in terminals.refused(*ctl, "nollm", "--node", "gpu1")
+    assert "no node 'gpu9'" in terminals.refused(*ctl, "sim", "--node", "gpu9")
+    unasked = terminals.run(*ctl, "nollm", "--all-nodes")
+    assert unasked.returncode == 2
+    assert unasked.stdout.count("could not be checked: ") == 2
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        (("--node", "gpu1", "--all-nodes"), "--node and --all-nodes say two different things"),
+        (("--node", "gpu1", "--executable", "x"), "--node goes without --executable"),
+        (("--all-nodes", "--engine-version", "1"), "--all-nodes goes without --engine-version"),
+        (("--all-nodes", "--timeout", "5"), "--all-nodes goes without --timeout"),
+        (("--all-nodes", "--", "--x"), "--all-nodes goes without arguments to judge"),
+    ],
+)
+def test_what_cannot_be_asked_of_an_agent_is_refused(terminals: Terminals, more: tuple[str, ...], said: str) -> None:
+    ended = terminals.run("ctl", *terminals.flags, "engine-check", "sim", *more)
+    assert ended.returncode == 2
+    assert said in ended.stderr
+
+
+def test_no_node_is_online(terminals: Terminals) -> None:
+    terminals.control()
+    assert "no node is online" in terminals.refused("ctl", *terminals.flags, "engine-check", "sim", "--all-nodes")

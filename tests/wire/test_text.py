@@ -132,6 +132,8 @@ def test_an_unknown_kind_is_unknown_and_short(kind: str) -> None:
         "[" * 100_000,
         '{"a":' * 100_000,
         '{"kind":"Answer","id":1,"value":' + "[" * 100_000,
+        '{"kind":"Report","number":1,"facts":' + "[" * 900 + "]" * 900 + "}",
+        '{"kind":"Report","number":1,"facts":{"gpus":' + "[" * 900 + "]" * 900 + "}}",
         "\ufeff{}",
         "x" * 1_000_000,
         '{"kind":"Heartbeat","number":"' + "x" * 1_000_000 + '"}',

@@ -31,6 +31,10 @@ def _print_version(context: click.Context, _: click.Parameter, wanted: bool) -> 
     commands_by_name={
         "agent": ("llmgw_core.cli.agent:agent", "Run the agent of this node."),
         "ca": ("llmgw_core.cli.ca:ca", "Make an authority, and issue certificates."),
+        "completion": (
+            "llmgw_core.cli.completion:completion",
+            "Print the script that makes a shell complete commands.",
+        ),
         "control": ("llmgw_core.cli.control:control", "Run the control plane."),
         "ctl": ("llmgw_core.cli.ctl:ctl", "Ask and tell a fleet what to do; check engines."),
         "engines": ("llmgw_core.cli.plugins:engines", "List the engine plugins, loaded and refused."),

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 ANSWER_S = 700.0
 """For one answer; an engine-check on a node is the longest."""
 
+LINKS_AT_ONCE = 50
+
 
 class NotAnswered(LlmgwError):
     """What the control plane said instead of an answer."""
@@ -32,6 +34,29 @@ def ask_all(context: Context, questions: Sequence[tuple[str, dict[str, Any]]]) -
     import trio
 
     return trio.run(_ask_all, context, questions)
+
+
+def ask_each(context: Context, questions: Sequence[tuple[str, dict[str, Any]]]) -> list[Any]:
+    """The answers, in order, or the errors in their places: all are asked at once, each over a link of its own."""
+    import trio
+
+    answers: list[Any] = [None] * len(questions)
+
+    async def ask_one(index: int, links: trio.CapacityLimiter) -> None:
+        async with links:
+            try:
+                (answers[index],) = await _ask_all(context, [questions[index]])
+            except LlmgwError as error:
+                answers[index] = error
+
+    async def ask_at_once() -> None:
+        links = trio.CapacityLimiter(LINKS_AT_ONCE)
+        async with trio.open_nursery() as nursery:
+            for index in range(len(questions)):
+                nursery.start_soon(ask_one, index, links)
+
+    trio.run(ask_at_once)
+    return answers
 
 
 async def _ask_all(context: Context, questions: Sequence[tuple[str, dict[str, Any]]]) -> list[Any]:

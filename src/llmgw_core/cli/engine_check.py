@@ -46,6 +46,8 @@ class Options:
     profiles_only: bool
     dry_run: bool
     timeout: float
+    node: str | None
+    every_node: bool
     as_json: bool
     verbose: bool
 
@@ -65,15 +67,20 @@ class Options:
 @click.option("--profiles-only", is_flag=True, help="Judge the profiles, and not the widest command.")
 @click.option("--dry-run", is_flag=True, help="Ask the engine itself too, where it can validate and start nothing.")
 @click.option("--timeout", type=float, default=300.0, show_default=True, metavar="SECONDS", help="For one command.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON: one object, or a list for several engines.")
+@click.option("--node", metavar="NODE", help="Let that node's agent check the engine that it has, now.")
+@click.option("--all-nodes", "every_node", is_flag=True, help="The same on every node that is online; shows drift.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON: one object, or a list for several engines or nodes.")
 @click.option("-v", "--verbose", is_flag=True, help="Show the accepted flags too.")
-def engine_check(**given: object) -> None:
+@click.pass_context
+def engine_check(click_context: click.Context, /, **given: object) -> None:
     """Say whether ENGINE still accepts every flag that llmgw would pass, without a GPU and before a model load.
 
     Arguments after `--` are judged as a profile's extra arguments would be.
     """
     options = Options(**given)  # type: ignore[arg-type]
     _refuse_contradictions(options)
+    if options.node is not None or options.every_node:
+        sys.exit(_check_on_nodes(click_context, options))
     reports = _check(options)
     if options.as_json:
         show(render_json(reports, as_list=options.every_engine or options.every_version))
@@ -112,6 +119,30 @@ def _refuse_contradictions(options: Options) -> None:
         raise click.UsageError(f"--dry-run runs the engine, {chosen[0]} does not")
     if options.profiles_only and options.catalog is None and not options.extra_args:
         raise click.UsageError("--profiles-only needs --catalog, or arguments after `--`")
+
+
+def _refuse_on_nodes(click_context: click.Context, options: Options) -> None:
+    """An agent checks the widest command by the engine that it has; nothing else can be asked of it."""
+    asked = ("engine", "node", "every_node", "as_json", "verbose")
+    chosen = "--node" if options.node is not None else "--all-nodes"
+    for parameter in click_context.command.params:
+        given = click_context.get_parameter_source(parameter.name or "") is click.core.ParameterSource.COMMANDLINE
+        if given and parameter.name not in asked:
+            name = "arguments to judge" if isinstance(parameter, click.Argument) else parameter.opts[-1]
+            raise click.UsageError(f"{chosen} goes without {name}: the agent judges the widest command, as it starts")
+    if options.node is not None and options.every_node:
+        raise click.UsageError("--node and --all-nodes say two different things; give one")
+
+
+def _check_on_nodes(click_context: click.Context, options: Options) -> int:
+    from llmgw_core.cli.fleet_check import check_all_nodes, check_node
+
+    _refuse_on_nodes(click_context, options)
+    how = {"as_json": options.as_json, "verbose": options.verbose}
+    engine = options.engine or ""
+    if options.node is not None:
+        return check_node(click_context.obj, engine, options.node, **how)
+    return check_all_nodes(click_context.obj, engine, **how)
 
 
 def _check(options: Options) -> Sequence[EngineReport]:

@@ -86,7 +86,13 @@ def _brief(facts: NodeFacts) -> dict[str, Any]:
         },
         "fabrics": [{"name": fabric.name} for fabric in facts.fabrics],
         "engines": [
-            {"engine": each.engine, "executable": each.executable, "version": each.version, "outcome": each.outcome}
+            {
+                "engine": each.engine,
+                "executable": each.executable,
+                "version": each.version,
+                "help_digest": each.help_digest,
+                "outcome": each.outcome,
+            }
             for each in facts.engines
         ],
     }
