@@ -19,6 +19,8 @@ from llmgw_core.net import door
 from llmgw_core.net.call import NotReached
 from llmgw_core.net.link import LinkClosed
 from llmgw_core.net.tls import CredentialFiles, client_context
+from llmgw_core.pki.certificate import make_key, make_request
+from llmgw_core.pki.files import write_key
 from llmgw_core.testing.made_fleet import (
     DEADLINE_S,
     MadeAuthority,
@@ -31,10 +33,12 @@ from llmgw_core.wire.message import (
     MESSAGE_LIMIT_BYTES,
     PROTOCOL,
     Acknowledged,
+    CertificateRenewed,
     Heartbeat,
     HeartbeatSeen,
     Hello,
     Refused,
+    RenewCertificate,
     Report,
 )
 
@@ -353,6 +357,20 @@ async def test_a_live_link_is_closed_at_once_and_the_next_is_refused(plane: Made
     await plane.ask("unrevoke", name="gpu1")
     async with live_node(plane, files):
         assert await plane.node_state("gpu1") == "online"
+
+
+async def test_a_renewed_certificate_that_never_came_is_revoked_with_its_name(tmp_path: Path) -> None:
+    async with running_control(tmp_path, renews=True) as plane:
+        files, key = plane.node("gpu1"), make_key()
+        async with live_node(plane, files) as peer:
+            await peer.link.say(RenewCertificate(make_request(key).decode()))
+            renewed = await peer.expect(CertificateRenewed)
+            assert renewed.reason == ""
+        await plane.ask("revoke", name="gpu1")
+        files.certificate.write_text(renewed.certificate_pem)
+        write_key(files.key, key, force=True)
+        reason = f"node gpu1 refused: its certificate, serial {serial(files)}, is revoked"
+        await both(plane, files, hello(), reason)
 
 
 async def test_an_operators_live_link_is_closed_too(plane: MadeControl) -> None:

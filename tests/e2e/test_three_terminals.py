@@ -1,5 +1,6 @@
 """The authority, the control plane and an agent as real processes, by the commands that the README gives."""
 
+import io
 import json
 import os
 import re
@@ -10,13 +11,15 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import chdir, closing, redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 from attrs import define, field
 
+from llmgw_core.cli import main
 from llmgw_core.cli.asking import ask
 from llmgw_core.cli.context import Context
 from llmgw_core.testing.fake_infiniband import an_adapter, write_tree
@@ -75,6 +78,25 @@ class Terminals:
         return f"https://127.0.0.1:{self.port}"
 
     def run(self, *words: str) -> subprocess.CompletedProcess[str]:
+        """What a command prints, and its exit code. `ctl` runs in this process, which is all that it saves."""
+        return self.run_here(*words) if words[0] == "ctl" else self.run_apart(*words)
+
+    def run_here(self, *words: str) -> subprocess.CompletedProcess[str]:
+        said, complained = io.StringIO(), io.StringIO()
+        with (
+            chdir(self.directory),
+            patch.dict(os.environ, self.environ, clear=True),
+            patch.object(sys, "argv", ["llmgw", *words]),
+            redirect_stdout(said),
+            redirect_stderr(complained),
+            pytest.raises(SystemExit) as ended,
+        ):
+            main()
+        code = ended.value.code
+        assert isinstance(code, int)
+        return subprocess.CompletedProcess(words, code, said.getvalue(), complained.getvalue())
+
+    def run_apart(self, *words: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
             [LLMGW, *words], cwd=self.directory, env=self.environ, capture_output=True, text=True, timeout=TIMEOUT_S
         )
@@ -167,7 +189,11 @@ def test_a_node_is_seen_within_seconds_and_everything_ends_cleanly(terminals: Te
     node = terminals.wait_for("gpu1", "online")
     assert time.monotonic() - begun < SECONDS
     assert node["days_left"] == 89
-    assert [each["name"] for each in terminals.asked("nodes")] == ["gpu1"]
+    apart = terminals.run_apart("ctl", *terminals.flags, "nodes", "--json")
+    assert [each["name"] for each in json.loads(apart.stdout)] == ["gpu1"]
+    mistaken = terminals.run_apart("ctl", *terminals.flags, "node", "gpu9")
+    assert (mistaken.returncode, mistaken.stdout) == (2, "")
+    assert mistaken.stderr.startswith("llmgw: no node 'gpu9' has ever been here")
     assert terminals.ctl("nodes").splitlines()[1].startswith("gpu1  online  ")
     assert agent.stop() == 0
     terminals.wait_for("gpu1", "suspect")

@@ -5,6 +5,7 @@ Every wait has a deadline. The control plane is the real one, with a real store,
 
 from __future__ import annotations
 
+import gc
 import logging
 import re
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -160,6 +161,17 @@ def captured_log() -> Iterator[LogLines]:
         logger.setLevel(level)
 
 
+@contextmanager
+def _own_garbage() -> Iterator[None]:
+    """A control plane tunes the garbage collection of its process; the next test has its own again."""
+    thresholds = gc.get_threshold()
+    try:
+        yield
+    finally:
+        gc.unfreeze()
+        gc.set_threshold(*thresholds)
+
+
 @frozen
 class MadeControl:
     """A control plane that runs in this process."""
@@ -245,7 +257,7 @@ async def running_control(
         authority.authority.directory if renews else None,
     )
     operator = authority.issue(Role.OPERATOR, "alice")
-    with captured_log() as log:
+    with captured_log() as log, _own_garbage():
         async with trio.open_nursery() as nursery:
             with trio.fail_after(DEADLINE_S):
                 (listener,) = await nursery.start(run_control, settings)
