@@ -99,18 +99,6 @@ async def test_a_report_that_died_with_the_control_plane_is_said_again_and_store
     assert [event["node"] for event in cluster.events("node reported")] == ["light"]
 
 
-async def test_the_late_end_of_an_old_link_does_not_touch_the_new_one(cluster: Cluster) -> None:
-    """F38."""
-    cluster.start_control()
-    light = cluster.light_agent(1, "light")
-    async with light.talk() as old, light.talk() as new:
-        with pytest.raises(LinkClosed, match="a newer connection"):
-            await light.beat(old)
-        await light.beat(new)
-        assert cluster.nodes()["light"]["state"] == "online"
-        assert cluster.events("node disconnected") == []
-
-
 async def test_two_hundred_agents_come_back_at_once_and_an_operator_is_answered(cluster: Cluster) -> None:
     cluster.heartbeat_s, cluster.lost_after_s = 5.0, 60.0
     cluster.start_control()
@@ -148,7 +136,7 @@ class _Back:
 
 
 async def test_slow_and_idle_callers_keep_no_agent_out(cluster: Cluster) -> None:
-    cluster.start_control()
+    cluster.start_control(prefix=("prlimit", "--nofile=400:"))
     light = cluster.light_agent(1, "light")
     async with trio.open_nursery() as nursery:
         idle = [await trio.open_tcp_stream(cluster.host, cluster.port) for _ in range(500)]

@@ -11,7 +11,7 @@ from attrs import define, field
 
 from llmgw_core.model.identity import Role
 from llmgw_core.net import door
-from llmgw_core.net.door import TurnedAway, shake_hands
+from llmgw_core.net.door import Room, TurnedAway, shake_hands
 from llmgw_core.net.tls import client_context, explain_tls_error, server_context
 from llmgw_core.testing.made_fleet import DEADLINE_S, MadeAuthority, until
 
@@ -57,7 +57,7 @@ async def opened(directory: Path) -> AsyncIterator[Door]:
 
     async def handle(caller: trio.SocketStream) -> None:
         try:
-            stream = await shake_hands(caller, context, found.places)
+            stream = await shake_hands(caller, context, Room(found.places))
         except TurnedAway as error:
             found.turned_away.append(str(error))
         else:

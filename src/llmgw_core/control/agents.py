@@ -61,6 +61,7 @@ async def serve_agent(plane: Plane, visit: Visit) -> None:
 
 async def _let_in(plane: Plane, visit: Visit, scope: trio.CancelScope) -> Connection:
     fleet, name = plane.fleet, visit.identity.name
+    fleet.moved += 1
     caller = Caller(name, visit.key, visit.address)
     node = fleet.nodes.get(name)
     older = node.connection if node else None

@@ -7,13 +7,13 @@ writes what is queued, and only then lets the directory go.
 from __future__ import annotations
 
 import fcntl
-import gc
 import os
+import resource
 import signal
 import ssl
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import trio
@@ -21,13 +21,14 @@ from attrs import field, frozen
 
 from llmgw_core.control.fleet import Fleet
 from llmgw_core.control.plane import Plane, log
+from llmgw_core.control.tidy import calm_down, give_back_when_quiet
 from llmgw_core.control.visitor import receive
 from llmgw_core.control.watch import watch_clock, watch_nodes
 from llmgw_core.control.writer import open_writer
 from llmgw_core.errors import LlmgwError
 from llmgw_core.model.identity import Role
 from llmgw_core.net.call import CONTROL_PORT
-from llmgw_core.net.door import STEPS_AT_ONCE
+from llmgw_core.net.door import Room
 from llmgw_core.net.tls import CredentialFiles, require_own, server_context
 from llmgw_core.plan.liveness import Pace
 from llmgw_core.store.database import Database
@@ -107,10 +108,12 @@ async def _serve(
     except OSError as error:
         where = f"{settings.host or '*'}:{settings.port}"
         raise LlmgwError(f"cannot listen on {where}: {error.strerror or error}") from error
-    places = trio.CapacityLimiter(STEPS_AT_ONCE)
-    _calm_garbage_collection()
+    room = Room()
+    _allow_many_connections()
+    calm_down()
     async with trio.open_nursery() as nursery:
         nursery.start_soon(_stop_on_signal, plane, nursery.cancel_scope)
+        nursery.start_soon(give_back_when_quiet, plane.fleet)
         nursery.start_soon(watch_clock, plane)
         nursery.start_soon(watch_nodes, plane)
         for listener in listeners:
@@ -118,17 +121,18 @@ async def _serve(
         task_status.started(listeners)
 
         async def handle(caller: trio.SocketStream) -> None:
-            await receive(plane, caller, context, places)
+            plane.fleet.moved += 1
+            await receive(plane, caller, context, room)
+            plane.fleet.moved += 1
 
         await trio.serve_listeners(handle, listeners)
 
 
-def _calm_garbage_collection() -> None:
-    """What exists at the start stays, and a collection over a thousand links is worth waiting for (measured: the p99 of
-    heartbeats is a third of what it is with the default thresholds)."""
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(200_000, 50, 100)
+def _allow_many_connections() -> None:
+    """A shell gives 1,024 descriptors, and a fleet with some idle callers needs more: as many as we may have."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with suppress(OSError, ValueError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 async def _stop_on_signal(plane: Plane, scope: trio.CancelScope) -> None:

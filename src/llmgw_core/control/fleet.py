@@ -95,6 +95,8 @@ class Fleet:
     """By serial."""
     operators: set[Connection] = field(factory=set)
     numbers: count[int] = field(factory=lambda: count(1))
+    moved: int = 0
+    """Callers that came, were let in, or went."""
     sleeps: deque[Sleep] = field(factory=lambda: deque(maxlen=_SLEEPS))
     """The last ones. An older one excuses nobody any more."""
     looked: float = field(init=False)

@@ -19,9 +19,9 @@ from llmgw_core.control.plane import Plane, log
 from llmgw_core.control.visit import HELLO_S, Visit
 from llmgw_core.errors import LlmgwError
 from llmgw_core.model.identity import Role
-from llmgw_core.net.door import TurnedAway, shake_hands
+from llmgw_core.net.door import Room, TurnedAway, shake_hands
 from llmgw_core.net.link import Link, LinkClosed, accept_link
-from llmgw_core.net.tls import peer_certificate
+from llmgw_core.net.tls import Encrypted, peer_certificate
 from llmgw_core.pki.certificate import key_identifier, serial_text
 from llmgw_core.pki.identity import read_identity, verify_peer
 from llmgw_core.wire.message import Hello
@@ -30,17 +30,14 @@ from llmgw_core.wire.session import OutOfTurn
 _ROLES: Collection[Role] = (Role.NODE, Role.OPERATOR)
 
 
-async def receive(
-    plane: Plane, caller: trio.SocketStream, context: ssl.SSLContext, places: trio.CapacityLimiter
-) -> None:
+async def receive(plane: Plane, caller: trio.SocketStream, context: ssl.SSLContext, room: Room) -> None:
     """One connection, from accept to its end. Raises nothing."""
     keys = {"node": "", "address": _address(caller)}
     try:
-        stream = await shake_hands(caller, context, places)
-        certificate = peer_certificate(stream)
-        keys["node"] = _name_in(certificate)
+        stream = await shake_hands(caller, context, room)
+        keys["node"] = _name_in(peer_certificate(stream))
         async with accept_link(stream) as link:
-            await _meet(plane, link, certificate, keys)
+            await _meet(plane, link, stream, keys)
     except (TurnedAway, LinkClosed) as error:
         log.warning("refused", extra={**keys, "reason": str(error)})
     except Exception:
@@ -64,22 +61,25 @@ def _name_in(certificate: x509.Certificate) -> str:
     return ""
 
 
-async def _meet(plane: Plane, link: Link, certificate: x509.Certificate, keys: dict[str, str]) -> None:
+async def _meet(plane: Plane, link: Link, stream: Encrypted, keys: dict[str, str]) -> None:
     try:
         hello = await _hear_hello(link)
         keys["node"] = hello.name
-        now = datetime.fromtimestamp(plane.now(), UTC)
-        revoked = plane.fleet.revoked
-        identity = verify_peer(certificate, now, roles=_ROLES, revoked=revoked, claimed=hello.name)
-        until = certificate.not_valid_after_utc.timestamp()
-        key = key_identifier(certificate)
-        visit = Visit(link, hello, identity, serial_text(certificate), key, until, keys["address"])
-        await (serve_agent if identity.role is Role.NODE else serve_operator)(plane, visit)
+        # The certificate is not kept as long as the link: it has several kB.
+        visit = _identify(plane, link, hello, peer_certificate(stream), keys["address"])
+        await (serve_agent if visit.identity.role is Role.NODE else serve_operator)(plane, visit)
     except LinkClosed:
         raise
     except LlmgwError as error:
         log.warning("refused", extra={**keys, "reason": str(error)})
         await link.refuse(str(error))
+
+
+def _identify(plane: Plane, link: Link, hello: Hello, certificate: x509.Certificate, address: str) -> Visit:
+    now = datetime.fromtimestamp(plane.now(), UTC)
+    identity = verify_peer(certificate, now, roles=_ROLES, revoked=plane.fleet.revoked, claimed=hello.name)
+    until = certificate.not_valid_after_utc.timestamp()
+    return Visit(link, hello, identity, serial_text(certificate), key_identifier(certificate), until, address)
 
 
 async def _hear_hello(link: Link) -> Hello:

@@ -18,6 +18,8 @@ from llmgw_core.store.change import Change
 from llmgw_core.store.database import Database, StoreFailed
 
 GROUP_LIMIT = 1000
+TURNS_AT_ONCE = 16
+"""How many tasks go on in one turn of the loop: a group of a thousand is on the disk at once."""
 
 
 @define
@@ -33,6 +35,7 @@ class Writer:
 
     _database: Database
     _queue: SimpleQueue[_Request | None] = field(factory=SimpleQueue)
+    _turns: trio.CapacityLimiter = field(factory=lambda: trio.CapacityLimiter(TURNS_AT_ONCE))
     _closed: bool = False
 
     async def write(self, *changes: Change) -> None:
@@ -42,6 +45,8 @@ class Writer:
         request = _Request(changes)
         self._queue.put(request)
         await request.done.wait()
+        async with self._turns:
+            pass  # to take a place is a turn of the loop
         if request.error:
             raise request.error
 

@@ -16,7 +16,7 @@ from typing import Any, get_args
 from cattrs import Converter
 
 from llmgw_core.errors import LlmgwError
-from llmgw_core.wire.message import Message, Unknown
+from llmgw_core.wire.message import Message, Report, Unknown
 
 _KINDS: dict[str, type] = {each.__name__: each for each in get_args(Message)}
 _SHOWN_CHARACTERS = 80
@@ -67,10 +67,21 @@ def decode(text: str | bytes) -> Message | Unknown:
     if kind not in _KINDS:
         return Unknown(kind[:_SHOWN_CHARACTERS])
     try:
+        if kind == Report.__name__:
+            _share_texts(parsed, {})
         message: Message = _converter().structure(parsed, _KINDS[kind])
     except Exception as error:
         raise Garbage(f"not a {kind}: {type(error).__name__}: {_shown(str(error))}") from error
     return message
+
+
+def _share_texts(value: Any, known: dict[str, str]) -> None:
+    """Equal texts become one: the facts of a node say "ACTIVE" eight times, and are kept (measured: 4 kB a node)."""
+    for key, each in value.items() if isinstance(value, dict) else enumerate(value):
+        if isinstance(each, str):
+            value[key] = known.setdefault(each, each)
+        elif isinstance(each, dict | list):
+            _share_texts(each, known)
 
 
 def _integer(digits: str) -> int:
