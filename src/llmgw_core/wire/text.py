@@ -68,20 +68,20 @@ def decode(text: str | bytes) -> Message | Unknown:
         return Unknown(kind[:_SHOWN_CHARACTERS])
     try:
         if kind == Report.__name__:
-            _share_texts(parsed, {})
+            _share_equals(parsed, {})
         message: Message = _converter().structure(parsed, _KINDS[kind])
     except Exception as error:
         raise Garbage(f"not a {kind}: {type(error).__name__}: {_shown(str(error))}") from error
     return message
 
 
-def _share_texts(value: Any, known: dict[str, str]) -> None:
-    """Equal texts become one: the facts of a node say "ACTIVE" eight times, and are kept (measured: 4 kB a node)."""
+def _share_equals(value: Any, known: dict[Any, Any]) -> None:
+    """Equal texts and numbers become one: facts are kept, and say "ACTIVE" eight times (measured: 4 kB less a node)."""
     for key, each in value.items() if isinstance(value, dict) else enumerate(value):
-        if isinstance(each, str):
+        if type(each) in (str, int):
             value[key] = known.setdefault(each, each)
         elif isinstance(each, dict | list):
-            _share_texts(each, known)
+            _share_equals(each, known)
 
 
 def _integer(digits: str) -> int:
