@@ -1,6 +1,6 @@
-"""All agents of a fleet in one process, led over its standard input: `connect`, `beat SECONDS`, `storm`.
+"""Many agents of a fleet in one process, led over its standard input: `connect`, `beat SECONDS`, `storm`.
 
-many_agents.py PORT PKI COUNT BEAT_S
+many_agents.py PORT PKI FIRST COUNT BEAT_S
 """
 
 from __future__ import annotations
@@ -81,12 +81,12 @@ class Fleet:
 
 
 async def main(*arguments: str) -> None:
-    port, pki, count, beat_s = arguments
+    port, pki, first, count, beat_s = arguments
     server = Server("127.0.0.1", int(port))
-    names = [node_name(number) for number in range(int(count))]
+    numbers = range(int(first), int(first) + int(count))
     agents = [
         LightAgent(name, server, identity_files(str(Path(pki) / name)), facts_of_a_node(number))
-        for number, name in enumerate(names)
+        for number, name in ((number, node_name(number)) for number in numbers)
     ]
     fleet = Fleet(agents, float(beat_s))
     # Each agent of a real fleet reads its files on a machine of its own; here that is no part of what is measured.
