@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from llmgw_core.cli.table import render_table
 
 if TYPE_CHECKING:
-    from llmgw_core.plan.engine_check import DryRun, EngineReport, FlagReport
+    from llmgw_core.plan.engine_check import DryRun, EngineReport, FlagReport, RoleCommand
 
 EXIT_CODES = {"accepted": 0, "findings": 1, "unchecked": 2}
 
@@ -35,6 +36,7 @@ def _plain(report: EngineReport) -> dict[str, Any]:
         "reason": report.reason,
         "warnings": list(report.warnings),
         "flags": [_plain_flag(flag) for flag in report.flags],
+        "commands": [_plain_command(each) for each in report.commands],
         "dry_runs": [_plain_run(run) for run in report.dry_runs],
     }
 
@@ -50,6 +52,10 @@ def _plain_flag(flag: FlagReport) -> dict[str, Any]:
     }
 
 
+def _plain_command(each: RoleCommand) -> dict[str, Any]:
+    return {"role": each.role, "profile": each.profile, "argv": list(each.command.argv)}
+
+
 def _plain_run(run: DryRun) -> dict[str, Any]:
     said = None if run.complaints is None else list(run.complaints)
     return {"role": run.role, "profile": run.profile, "complaints": said}
@@ -62,9 +68,14 @@ def render_report(report: EngineReport, *, verbose: bool = False) -> str:
         lines.append(f"  examined {report.executable}, version {report.engine_version or 'unknown'}")
     lines.append(f"  source   {report.source}")
     lines += [f"  warning  {warning}" for warning in report.warnings]
+    lines += [_command_line(each) for each in report.commands] if verbose else []
     lines += _flag_lines(report.flags, verbose=verbose)
     lines += [line for run in report.dry_runs for line in _run_lines(run)]
     return "\n".join(lines)
+
+
+def _command_line(each: RoleCommand) -> str:
+    return f"  command  {shlex.join(each.command.argv)}  [{each.profile}, {each.role}]"
 
 
 def _headline(report: EngineReport) -> str:
@@ -113,5 +124,6 @@ def render_versions(reports: Sequence[EngineReport]) -> str:
 def _first_refused(report: EngineReport) -> str:
     for flag in report.flags:
         if not flag.verdict.passes:
-            return f"{flag.flag} ({flag.verdict.value})"
+            whose = "" if flag.origin == "llmgw" else f", {flag.origin}"
+            return f"{flag.flag} ({flag.verdict.value}{whose})"
     return report.reason
