@@ -71,7 +71,7 @@ def judged(words: str, spelling: Spelling = ARGPARSE) -> Judgement:
         ("--roles a c", Verdict.BAD_CHOICE),
         ("--draft-max 4", Verdict.REMOVED),
         ("--ep-moe", Verdict.DEPRECATED),
-        ("--usage-only 1", Verdict.ACCEPTED),
+        ("--usage-only 1", Verdict.UNCHECKED),
         ("--enable-reasoning", Verdict.NOT_DOCUMENTED),
     ],
 )

@@ -7,7 +7,7 @@ whose help is not there is a reason or a warning, never a finding.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from enum import Enum
 
 from attrs import evolve, frozen
@@ -72,6 +72,8 @@ class EngineReport:
     warnings: tuple[str, ...] = ()
     flags: tuple[FlagReport, ...] = ()
     dry_runs: tuple[DryRun, ...] = ()
+    commands: tuple[RoleCommand, ...] = ()
+    """The commands that were judged."""
 
 
 @frozen
@@ -126,16 +128,27 @@ def _compare_program(
     absent = missing | {flag.flag for flag in flags if flag.verdict is Verdict.ABBREVIATION}
     recorded = surfaces(program.name) if absent else ()
     lost = maybe_lost(absent, table, [surface.table for surface in recorded])
-    flags = tuple(_unchecked(flag) if flag.flag in lost else _with_versions(flag, table, recorded) for flag in flags)
     doubt = f"the help of {program.name} looks cut short: {', '.join(table.cuts)}" if table.cuts else ""
-    if lost:
-        said = f"{doubt}; {len(lost)} of {len(_names(flags))} flags may stand in what is gone; give the whole text"
-        return Comparison(flags, unchecked=said)
-    if not doubt and len(missing) * 2 > len(_names(flags)):
+    unsure = _names(flag for flag in flags if flag.verdict is Verdict.UNCHECKED)
+    if not (doubt or unsure) and len(missing) * 2 > len(_names(flags)):
         here = len(_names(flags)) - len(missing)
         said = f"this is not the help of {program.name}: it has only {here} of the {len(_names(flags))} flags"
         return Comparison(tuple(_unchecked(flag) if flag.flag in missing else flag for flag in flags), unchecked=said)
+    flags = tuple(_unchecked(flag) if flag.flag in lost else _with_versions(flag, table, recorded) for flag in flags)
+    if lost or unsure:
+        return Comparison(flags, unchecked=_why_unchecked(doubt, program, lost, unsure, len(_names(flags))))
     return Comparison(flags, warnings=(doubt,) if doubt else ())
+
+
+def _why_unchecked(doubt: str, program: Program, lost: Collection[str], unsure: Collection[str], count: int) -> str:
+    said = [doubt] if doubt else []
+    if lost and not doubt and not unsure:
+        said.append(f"the help of {program.name} seems to have a hole around {min(lost)}: other options there lack too")
+    if lost:
+        said.append(f"{len(lost)} of {count} flags may stand in what is gone")
+    if unsure:
+        said.append(f"{len(unsure)} of {count} flags are there without a definition that can be trusted")
+    return "; ".join((*said, "give the whole text"))
 
 
 def _judge_command(

@@ -1,7 +1,8 @@
 """What an engine would say to one use of a flag, by its own help.
 
 In: a `Use`, the flag table, spelling and known renames.  Out: a verdict with a reason and suggestions.  Pure.
-Rules: only exact names count; a suggestion is a flag that this very help documents, and never applied by itself.
+Rules: only exact names count; only a definition that can be trusted is judged by; a suggestion is a flag that this very
+help documents, and never applied by itself.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ class Verdict(Enum):
     ABBREVIATION = "abbreviation only"
     NOT_DOCUMENTED = "not documented"
     UNCHECKED = "unchecked"
-    """Not in the text, but the text may have lost it."""
+    """Not in the text, which may have lost it; or there, without a definition that can be trusted."""
 
     @property
     def passes(self) -> bool:
@@ -46,6 +47,8 @@ def judge(use: Use, table: FlagTable, spelling: Spelling, renames: Sequence[Rena
     if use.found is None:
         return _abbreviation(use) if use.abbreviates else _not_documented(use, table, renames)
     flag = use.found
+    if not flag.is_defined:
+        return Judgement(Verdict.UNCHECKED, flag.doubt or "named in the usage block only, which tells no more")
     if flag.state is FlagState.REMOVED:
         return Judgement(Verdict.REMOVED, flag.note or "the engine lists it as removed", _instead(use, table, renames))
     arity = _wrong_arity(use, flag, table, spelling)
@@ -58,8 +61,7 @@ def judge(use: Use, table: FlagTable, spelling: Spelling, renames: Sequence[Rena
         return Judgement(
             Verdict.DEPRECATED, flag.note or "the engine lists it as deprecated", _instead(use, table, renames)
         )
-    unstated = flag.state is FlagState.UNSTATED
-    return Judgement(Verdict.ACCEPTED, "named in the usage block only, which tells no more" if unstated else "")
+    return Judgement(Verdict.ACCEPTED)
 
 
 def _joined_by_equals(use: Use) -> Judgement:
