@@ -117,6 +117,17 @@ def test_a_hole_is_no_finding() -> None:
     assert "a hole around --b" in compared.unchecked
 
 
+def test_a_description_before_a_hole_may_be_another_options() -> None:
+    records = [Surface("toy", "1", table("abcd"))]
+    garbled = Flag(("--b",), choices=("2",))
+    whole = FlagTable((*table("a").flags, garbled, *table("cd").flags))
+    compared = compare(INFO, [command("ab")], {"toy": whole}, lambda _: records)
+    assert verdicts(compared)["--b"] == "bad choice"
+    holed = FlagTable((*table("a").flags, garbled, *table("d").flags))
+    compared = compare(INFO, [command("ab")], {"toy": holed}, lambda _: records)
+    assert (compared.outcome, verdicts(compared)["--b"]) == (Outcome.UNCHECKED, "unchecked")
+
+
 def test_the_records_are_asked_only_where_a_flag_is_missing() -> None:
     asked: list[str] = []
 

@@ -25,6 +25,19 @@ def maybe_lost(missing: Collection[str], table: FlagTable, orders: Sequence[Flag
     return frozenset(name for name in missing if alike and all(_is_in_a_hole(name, table, order) for order in alike))
 
 
+def maybe_mixed(names: Collection[str], table: FlagTable, orders: Sequence[FlagTable]) -> frozenset[str]:
+    """Those of `names` whose lines may go on with another option's: the option that should follow is not there."""
+    alike = _most_alike(table, orders) if names else ()
+    return frozenset(name for name in names if alike and all(_lacks_the_next(name, table, order) for order in alike))
+
+
+def _lacks_the_next(name: str, table: FlagTable, order: FlagTable) -> bool:
+    flag = order.find(name)
+    if flag is None or flag is order.flags[-1]:
+        return False
+    return not any(_defines(table, other) for other in _neighbours(name, order)[-1].names)
+
+
 def _really_gone(name: str, table: FlagTable, orders: Sequence[FlagTable]) -> bool:
     knowing = [order for order in orders if order.documents(name)]
     return bool(knowing) and all(_proves_gone(name, table, order) for order in knowing)
