@@ -70,12 +70,17 @@ def _joined_by_equals(use: Use) -> Judgement:
 
 
 def _abbreviation(use: Use) -> Judgement:
-    names = [next(n for n in flag.names if n.startswith("--")) for flag in use.abbreviates]
+    names = [_full_name(use.written, flag) for flag in use.abbreviates]
     if len(names) > 1:
         detail = f"ambiguous: the engine refuses it, because {len(names)} of its flags begin so"
         return Judgement(Verdict.ABBREVIATION, detail, tuple(names[:5]))
     detail = f"works today as a beginning of {names[0]}, and no longer once another flag begins so"
     return Judgement(Verdict.ABBREVIATION, detail, tuple(names))
+
+
+def _full_name(beginning: str, flag: Flag) -> str:
+    """The spelling that begins so; the one that the engine itself would find."""
+    return next((name for name in (*flag.names, *flag.hidden) if name.startswith(beginning)), flag.names[0])
 
 
 def _wrong_arity(use: Use, flag: Flag, table: FlagTable, spelling: Spelling) -> str:
@@ -114,12 +119,14 @@ def _not_documented(use: Use, table: FlagTable, renames: Sequence[Rename]) -> Ju
         return Judgement(
             Verdict.NOT_DOCUMENTED, "this engine's help does not have it", instead or _nearest(name, table)
         )
-    detail = f"gone from {known.gone_from} on" if known.gone_from else "no version is known to have it"
+    detail = f"gone by {known.gone_from}" if known.gone_from else "no version is known to have it"
     detail += f" ({known.source})"
     if known.flips:
         detail += "; what replaces it means the opposite"
     if known.note:
         detail += f"; {known.note}"
+    if not known.new:
+        return Judgement(Verdict.NOT_DOCUMENTED, f"{detail}; leave it out")
     return Judgement(Verdict.NOT_DOCUMENTED, detail, instead or _nearest(name, table))
 
 
@@ -135,8 +142,6 @@ def _instead(use: Use, table: FlagTable, renames: Sequence[Rename]) -> tuple[str
         if rename is None or name in seen:
             continue
         seen.add(name)
-        if not rename.new and not own:
-            found.append(f"leave {use.written} out")
         for argument in rename.new:
             flag = argument.split(" ", 1)[0].split("=", 1)[0]
             if table.documents(flag):
