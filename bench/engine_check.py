@@ -14,11 +14,12 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from importlib import import_module
 from pathlib import Path
 
 import llmgw_core
+from llmgw_core.engine import FlagTable
 from llmgw_core.plugins import load_engines
 from llmgw_core.surface import read_surfaces
 from llmgw_core.testing.recorded import recorded_directory
@@ -87,14 +88,30 @@ def _print_reading(path: Path) -> None:
 
 
 def _text(directory: Path, engine: str, program: str, recorded: str) -> Path:
+    """The recorded text, or one of like size and form that is made from the recorded flags."""
     path = recorded_directory() / "help" / recorded
     if path.exists():
         return path
-    made = directory / f"{program}.help.txt"
+    made = directory / f"{program}-made.help.txt"
     surface = read_surfaces(load_engines({engine}).info(engine), program)[-1]
-    lines = [f"{', '.join(flag.names)} VALUE\n{' ' * 40}{'words ' * 16}" for flag in surface.table.flags]
-    made.write_text("\n".join(["----- common params -----", *lines]), encoding="utf-8")
+    like = _like_llama if engine == "llamacpp" else _like_argparse
+    made.write_text("\n".join(like(surface.table)), encoding="utf-8")
     return made
+
+
+def _like_llama(table: FlagTable) -> Iterator[str]:
+    for section in ("common", "sampling", "speculative", "example-specific"):
+        yield f"----- {section} params -----"
+    for flag in table.flags:
+        yield f"{', '.join(flag.names)}{' N' * flag.arity.least}"
+        yield f"{' ' * 40}{'words ' * 16}"
+
+
+def _like_argparse(table: FlagTable) -> Iterator[str]:
+    yield from ("usage: sglang serve [options]", "", "options:")
+    for flag in table.flags:
+        yield f"  {', '.join(flag.names)}{' N' * flag.arity.least}"
+        yield from [f"{' ' * 24}{'words ' * 9}"] * 4
 
 
 if __name__ == "__main__":

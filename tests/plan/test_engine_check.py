@@ -1,6 +1,6 @@
 from attrs import evolve
 
-from llmgw_core.engine import ENGINE_API, Command, EngineInfo, Flag, FlagTable, Program, Spelling, Surface
+from llmgw_core.engine import ENGINE_API, SWITCH, Command, EngineInfo, Flag, FlagTable, Program, Spelling, Surface
 from llmgw_core.model.origin import LLMGW
 from llmgw_core.plan.engine_check import Comparison, Outcome, RoleCommand, compare
 from llmgw_core.plan.verdict import Verdict
@@ -93,6 +93,39 @@ def test_each_program_is_judged_by_its_own_help() -> None:
 def test_a_program_without_a_table_is_left_out() -> None:
     commands = [command("a"), command("w", program="toy-worker", role="worker")]
     assert verdicts(compare(INFO, commands, {"toy": table("a")})) == {"--a": "accepted"}
+
+
+def test_a_definition_that_cannot_be_trusted_is_neither_a_finding_nor_accepted() -> None:
+    doubtful = FlagTable((*table("a").flags, Flag(("--b",), SWITCH, doubt="the text may end within it")))
+    compared = compare(INFO, [command("ab")], {"toy": doubtful})
+    assert compared.outcome is Outcome.UNCHECKED
+    assert compared.unchecked == "1 of 2 flags are there without a definition that can be trusted; give the whole text"
+    assert [(flag.verdict, flag.detail) for flag in compared.flags][1:] == [
+        (Verdict.UNCHECKED, "the text may end within it")
+    ]
+
+
+def test_a_hole_is_no_finding() -> None:
+    compared = compare(
+        INFO, [command("abf")], {"toy": table("acdefgh")}, lambda _: [Surface("toy", "1", table("abcdefgh"))]
+    )
+    assert compared.outcome is Outcome.FINDINGS
+    compared = compare(
+        INFO, [command("abf")], {"toy": table("aefgh")}, lambda _: [Surface("toy", "1", table("abcdefgh"))]
+    )
+    assert compared.outcome is Outcome.UNCHECKED
+    assert "a hole around --b" in compared.unchecked
+
+
+def test_a_description_before_a_hole_may_be_another_options() -> None:
+    records = [Surface("toy", "1", table("abcd"))]
+    garbled = Flag(("--b",), choices=("2",))
+    whole = FlagTable((*table("a").flags, garbled, *table("cd").flags))
+    compared = compare(INFO, [command("ab")], {"toy": whole}, lambda _: records)
+    assert verdicts(compared)["--b"] == "bad choice"
+    holed = FlagTable((*table("a").flags, garbled, *table("d").flags))
+    compared = compare(INFO, [command("ab")], {"toy": holed}, lambda _: records)
+    assert (compared.outcome, verdicts(compared)["--b"]) == (Outcome.UNCHECKED, "unchecked")
 
 
 def test_the_records_are_asked_only_where_a_flag_is_missing() -> None:

@@ -71,7 +71,7 @@ def judged(words: str, spelling: Spelling = ARGPARSE) -> Judgement:
         ("--roles a c", Verdict.BAD_CHOICE),
         ("--draft-max 4", Verdict.REMOVED),
         ("--ep-moe", Verdict.DEPRECATED),
-        ("--usage-only 1", Verdict.ACCEPTED),
+        ("--usage-only 1", Verdict.UNCHECKED),
         ("--enable-reasoning", Verdict.NOT_DOCUMENTED),
     ],
 )
@@ -106,7 +106,7 @@ def test_removed_flags_show_the_engines_words_and_the_replacement() -> None:
     ("words", "suggestions"),
     [
         ("--no-mmap", ("--load-mode none",)),
-        ("--enable-reasoning", ("leave --enable-reasoning out",)),
+        ("--enable-reasoning", ()),
         ("--older 1", ("--port",)),  # through --old, which this help has no more
         ("--port-rang 1", ("--port-range",)),
         ("--nothing-like-it", ()),
@@ -114,6 +114,16 @@ def test_removed_flags_show_the_engines_words_and_the_replacement() -> None:
 )
 def test_suggestions_come_from_this_help(words: str, suggestions: tuple[str, ...]) -> None:
     assert judged(words, Spelling()).suggestions == suggestions
+
+
+def test_a_flag_that_nothing_replaces_is_to_be_left_out() -> None:
+    assert judged("--enable-reasoning").detail == "gone by 0.10.2 (help); leave it out"
+
+
+def test_an_abbreviation_names_the_spelling_that_it_begins() -> None:
+    table = FlagTable((Flag(("--tensor-parallel-size", "--tp-size")),))
+    use = read_uses(["--tp", "8"], table, ARGPARSE)[0]
+    assert judge(use, table, ARGPARSE, ()).suggestions == ("--tp-size",)
 
 
 def test_a_rename_that_flips_the_sense_says_so() -> None:

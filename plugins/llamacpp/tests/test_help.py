@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
@@ -304,6 +305,75 @@ def test_a_text_cut_in_the_middle_of_its_last_lines_is_noticed() -> None:
     text = recorded_help(B10991)
     for at in range(len(text) - 400, text.rindex("--spec-default") + len("--spec-default")):
         assert "its last lines are gone" in read(text[:at]).cuts
+
+
+@pytest.mark.parametrize("program", [SERVER, RPC_SERVER])
+def test_no_byte_cut_gives_a_trusted_definition_that_is_wrong(program: str) -> None:
+    text = recorded_help(B10991 if program == SERVER else RPC)
+    whole = read(text, program)
+    for at in range(1, len(text), 1 if program == RPC_SERVER else 97):
+        for part in (text[:at], text[at:]):
+            try:
+                table = read(part, program)
+            except NotCompleteHelp:
+                continue
+            for flag in table.flags:
+                known = whole.find(flag.names[0])
+                assert flag.doubt or (known and (flag.arity, flag.state) == (known.arity, known.state)), part[-80:]
+
+
+def damaged(text: str, change: str) -> str:
+    """What `fold -w`, `cut -c` and `unexpand -a` make of a text."""
+    name, _, width = change.partition(" ")
+    lines = text.split("\n")
+    if name == "cut":
+        return "\n".join(line[: int(width)] for line in lines)
+    if name == "fold":
+        wide = int(width)
+        return "\n".join(line[at : at + wide] for line in lines for at in range(0, max(len(line), 1), wide))
+    return text.replace(" " * 8, "\t") if name == "tab" else text.replace("\n", {"cr": "\r", "crlf": "\r\n"}[name])
+
+
+@pytest.mark.parametrize(
+    "change", [f"{how} {width}" for how in ("cut", "fold") for width in (40, 60, 72, 80, 110, 120)]
+)
+def test_lines_that_were_cut_or_broken_give_no_trusted_definition_that_is_wrong(change: str) -> None:
+    whole = read(recorded_help(B10991))
+    table = read(damaged(recorded_help(B10991), change))
+    for flag in whole.flags:
+        found = [known for known in map(table.find, flag.names) if known and not known.doubt]
+        assert all(
+            (known.arity, known.choices, known.state) == (flag.arity, flag.choices, flag.state) for known in found
+        )
+        assert table.cuts or found or any(map(table.documents, flag.names))
+
+
+@pytest.mark.parametrize("change", ["cr", "crlf"])
+def test_line_ends_and_a_mark_change_nothing(change: str) -> None:
+    assert read("\ufeff" + damaged(recorded_help(B10991), change)) == read(recorded_help(B10991))
+
+
+def test_only_line_ends_end_lines() -> None:
+    text = recorded_help(B10991)
+    assert read(text.replace("print usage and exit", "print\u2028--usage\x85and\x0cexit")) == read(text)
+
+
+def test_a_prompt_below_the_whole_text_changes_nothing() -> None:
+    assert read(recorded_help(B10991) + "user@gpu01:~$ \n") == read(recorded_help(B10991))
+
+
+def test_garbage_is_quoted_printable_and_short() -> None:
+    with pytest.raises(NotCompleteHelp) as refused:
+        read("\x00\x1b[2J\x07" + "ab\x00" * 500)
+    assert refused.value.reason.isprintable()
+    assert len(refused.value.reason) < 400
+
+
+def test_replacements_by_pattern_take_no_quadratic_time() -> None:
+    text = "".join(f"--a{number} N    the argument has been removed. use --b{number}-*-x\n" for number in range(20_000))
+    before = time.process_time()
+    read(text)
+    assert time.process_time() - before < 10
 
 
 @given(

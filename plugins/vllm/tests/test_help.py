@@ -41,7 +41,7 @@ ModelConfig:
   --trust-remote-code, --no-trust-remote-code
                         Trusts.
 
-When passing JSON, the following are equal:
+When passing JSON CLI arguments, the following are equivalent:
    --json-arg.key value
 """
 

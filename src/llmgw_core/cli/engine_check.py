@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import codecs
+import os
 import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import click
-from attrs import frozen
+from attrs import evolve, frozen
 
 from llmgw_core.cli.engine_report import exit_code, render_json, render_report, render_versions
 from llmgw_core.cli.output import show
@@ -24,6 +25,7 @@ COMMAND_LINE = "command line"
 """The profile name of arguments that are given after `--`."""
 LEAST_TIMEOUT_S = 0.1
 MOST_TIMEOUT_S = 86_400.0
+LONGEST_PATH = 4096
 TEXT_LIMIT_BYTES = 4 * 1024 * 1024
 """Of a given text; the largest help known is 0.2 MB."""
 
@@ -149,20 +151,28 @@ def _check(options: Options) -> Sequence[EngineReport]:
     from llmgw_core.plugins import load_engines
 
     engines = load_engines(None if options.every_engine else {options.engine or ""})
-    reports = _reports(engines, options)
-    _mention_the_unchecked(engines, options)
+    catalog = _catalog(options)
+    reports = [
+        evolve(report, warnings=(*report.warnings, *_unjudged(engines, report.engine, catalog, options.profile)))
+        for report in _reports(engines, options)
+    ]
     for report in reports:
         engines.announce(report)
     return reports
 
 
-def _mention_the_unchecked(engines: Engines, options: Options) -> None:
-    """Profiles for engines that no plugin is installed for; a typing mistake looks like one."""
-    catalog = _catalog(options)
-    for name, profile in catalog.profiles.items() if catalog else ():
-        if profile.engine not in engines.available and (not options.profile or name in options.profile):
-            said = f"profile {name} is for {profile.engine!r}, for which no plugin is installed; it was not checked"
-            click.echo(f"llmgw: {said}", err=True)
+def _unjudged(engines: Engines, engine: str, catalog: Catalog | None, names: Sequence[str]) -> tuple[str, ...]:
+    """What of a catalog was not judged though somebody may think so."""
+    if catalog is None:
+        return ()
+    asked = {name: profile for name, profile in catalog.profiles.items() if not names or name in names}
+    unknown = [
+        f"profile {name} is for {profile.engine!r}, for which no plugin is installed; it was not checked"
+        for name, profile in asked.items()
+        if profile.engine not in engines.available
+    ]
+    none = [] if any(each.engine == engine for each in asked.values()) else [f"the catalog has no profile for {engine}"]
+    return (*unknown, *none)
 
 
 def _reports(engines: Engines, options: Options) -> Sequence[EngineReport]:
@@ -206,8 +216,6 @@ def _check_recorded(engines: Engines, engine: str, options: Options) -> Sequence
 
 
 def _check_installed(engines: Engines, names: Sequence[str], options: Options) -> Sequence[EngineReport]:
-    import os
-
     import trio
 
     from llmgw_core.cli.signals import until_signalled
@@ -265,11 +273,19 @@ def _profiles(options: Options, engine: str, catalog: Catalog | None) -> tuple[N
 
 def read_text(given: str) -> str:
     """A help text as it is given: the text itself, `@FILE`, or `-` for standard input."""
+    if given.startswith("@"):
+        return _read_file(given[1:])
     if given != "-":
-        return _read_file(given[1:]) if given.startswith("@") else given
+        _refuse_forgotten_at(given)
+        return given
     if sys.stdin is None:
         raise LlmgwError("cannot read standard input: it is closed")
     return _decode(sys.stdin.buffer.read(TEXT_LIMIT_BYTES + 1), "standard input")
+
+
+def _refuse_forgotten_at(given: str) -> None:
+    if "\n" not in given and len(given) < LONGEST_PATH and os.path.isfile(given):
+        raise LlmgwError(f"{given!r} is a file: write --help-output @{given} to have it read")
 
 
 def describe_text(given: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -10,7 +11,7 @@ from llmgw_core.cli.table import render_table
 from llmgw_core.plan.plain_report import plain_report
 
 if TYPE_CHECKING:
-    from llmgw_core.plan.engine_check import DryRun, EngineReport, FlagReport
+    from llmgw_core.plan.engine_check import DryRun, EngineReport, FlagReport, RoleCommand
 
 EXIT_CODES = {"accepted": 0, "findings": 1, "unchecked": 2}
 
@@ -33,9 +34,14 @@ def render_report(report: EngineReport, *, verbose: bool = False) -> str:
         lines.append(f"  examined {report.executable}, version {report.engine_version or 'unknown'}")
     lines.append(f"  source   {report.source}")
     lines += [f"  warning  {warning}" for warning in report.warnings]
+    lines += [_command_line(each) for each in report.commands] if verbose else []
     lines += _flag_lines(report.flags, verbose=verbose)
     lines += [line for run in report.dry_runs for line in _run_lines(run)]
     return "\n".join(lines)
+
+
+def _command_line(each: RoleCommand) -> str:
+    return f"  command  {shlex.join(each.command.argv)}  [{each.profile}, {each.role}]"
 
 
 def _headline(report: EngineReport) -> str:
@@ -84,5 +90,6 @@ def render_versions(reports: Sequence[EngineReport]) -> str:
 def _first_refused(report: EngineReport) -> str:
     for flag in report.flags:
         if not flag.verdict.passes:
-            return f"{flag.flag} ({flag.verdict.value})"
+            whose = "" if flag.origin == "llmgw" else f", {flag.origin}"
+            return f"{flag.flag} ({flag.verdict.value}{whose})"
     return report.reason

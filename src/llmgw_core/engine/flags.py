@@ -59,6 +59,13 @@ class Flag:
     replaced_by: tuple[str, ...] = ()
     hidden: tuple[str, ...] = ()
     """Spellings that this engine accepts without listing them."""
+    doubt: str = ""
+    """Why this definition may not be as the engine printed it; then only the names count. Not recorded in surfaces."""
+
+    @property
+    def is_defined(self) -> bool:
+        """Whether lines that can be trusted tell what the flag takes and whether it is still accepted."""
+        return not self.doubt and self.state is not FlagState.UNSTATED
 
 
 @frozen
@@ -67,7 +74,9 @@ class FlagTable:
 
     flags: tuple[Flag, ...]
     cuts: tuple[str, ...] = ()
-    """Signs that the text may not be whole, a clause each ("its last lines are gone"). Empty: it is whole."""
+    """Signs that the text may not be whole, a clause each ("its last lines are gone"). Empty: it shows none."""
+    counted: bool = False
+    """Whether the text names its options twice, so that one that it lost from its middle would show."""
     _by_name: dict[str, Flag] = field(init=False, repr=False, eq=False)
 
     def __attrs_post_init__(self) -> None:

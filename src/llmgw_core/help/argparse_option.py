@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from attrs import frozen
 
 from llmgw_core.engine.flags import ONE, SWITCH, Arity, FlagState
+from llmgw_core.help.plain_text import shown
 
 ZERO_OR_MORE = Arity(0, None)
 ONE_OR_MORE = Arity(1, None)
@@ -103,6 +104,7 @@ _REPLACEMENT = re.compile(
     rf"(?:[`'\"]*,?\s+(?:or|and)\s+[`'\"]*{_FLAG})*",
     re.IGNORECASE,
 )
+_LONGEST_NOTE = 400
 _BRACES = re.compile(r"(.*-)\{([\w,]+)\}")
 
 
@@ -126,7 +128,7 @@ def read_state(description: Sequence[str], names: Sequence[str]) -> State:
 
 def join_wrapped(lines: Sequence[str]) -> str:
     """The lines as one, with the words whole that textwrap broke after a hyphen (`--cuda-` / `graph`)."""
-    joined = " ".join(filter(None, map(str.strip, lines)))
+    joined = " ".join(" ".join(lines).split())
     return re.sub(r"(?<=\S)- (?=[\w{])", "-", joined) if "- " in joined else joined
 
 
@@ -141,8 +143,11 @@ def _note(text: str) -> str:
     said = sentences[0]
     if len(sentences) > 1 and re.search(r"\b(use|set|please|alias)\b", sentences[1], re.IGNORECASE):
         said = f"{said} {sentences[1]}"
-    # A word that ends in a hyphen was broken off by the end of the text: it must not pass for a flag's name.
-    return re.sub(r"\s*\(default: .*|\S+-$", "", said).strip()
+    said = said.partition("(default: ")[0].rstrip()
+    if said.endswith("-"):
+        # A word that ends in a hyphen was broken off by the end of the text: it must not pass for a flag's name.
+        said = said.rpartition(" ")[0]
+    return shown(said, _LONGEST_NOTE)
 
 
 def _replacements(note: str) -> Iterator[str]:

@@ -2,9 +2,10 @@
 
 In: the text, as it was printed.  Out: a `FlagTable`, with the signs of a cut.  Pure; any text; `NotCompleteHelp` is all
 that it raises.
-Rules: an option is defined by a line of exactly two blanks and a dash, or named by the usage block; prose, banners and
-log lines define nothing. A text that lost a definition shows a sign of it: the beginning is `usage:`; the end is where
-every option that the usage block names is defined or, where the usage block names none, the epilogue.
+Rules: an option is defined by the body, or named by the usage block; prose, banners and log lines define nothing. A
+text that lost a definition shows a sign of it: the beginning is `usage:`; the end is where every option that the usage
+block names is defined or, where the usage block names none, the epilogue by its own words: anything else may be what a
+terminal wrote below. The option at an end that is not certain is in doubt.
 Options that only the usage block names come last, in its order, with the state UNSTATED.
 """
 
@@ -13,12 +14,13 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from attrs import frozen
+from attrs import evolve, frozen
 
 from llmgw_core.engine.flags import Flag, FlagState, FlagTable
 from llmgw_core.errors import NotCompleteHelp
-from llmgw_core.help.argparse_option import read_header, read_state
+from llmgw_core.help.argparse_body import Block, Body, read_body
 from llmgw_core.help.argparse_usage import Usage, read_usage
+from llmgw_core.help.plain_text import clean, shown
 
 
 @frozen
@@ -27,22 +29,17 @@ class Program:
 
     complete: str
     """The command that prints the complete help, for the messages."""
-    epilogue: bool = False
-    """Whether its complete help ends with unindented lines after the last option."""
+    called: str = ""
+    """A pattern of what its usage line calls it; empty: anything."""
+    epilogue: tuple[str, ...] = ()
+    """How the lines that follow the last option begin, in one version or another; empty: nothing follows it."""
     ways_out: tuple[tuple[str, str], ...] = ()
     """What to do about a traceback: words of its last line, and the way out."""
 
 
-_COLOUR = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]")
 _USAGE = re.compile(r"^usage:(?P<block>[^\n]*(?:\n {3,}\S[^\n]*)*)", re.MULTILINE | re.IGNORECASE)
-_DEFINITION = re.compile(r"^  (?=-[^\s])", re.MULTILINE)
-_SECTION = re.compile(r"[A-Za-z][^,;`]{0,60}:$", re.ASCII)
 _ERROR = re.compile(r"^\S[^\n]*?: error: [^\n]+", re.MULTILINE)
 _TRACEBACK = "Traceback (most recent call last):"
-_LOG_LINE = re.compile(
-    r"\[|\(|\d|(?:DEBUG|INFO|WARNING|WARN|ERROR|CRITICAL|FATAL)\b|\w*(?:Error|Warning|Exception)\b"
-    r"|(?:Killed|Terminated|Aborted|Traceback|Segmentation)\b|[a-z][\w./-]*: ",
-)
 
 
 def read_argparse_help(text: str, program: Program) -> FlagTable:
@@ -50,27 +47,34 @@ def read_argparse_help(text: str, program: Program) -> FlagTable:
     text = clean(text)
     if not text.strip():
         raise NotCompleteHelp(f"no help text: it is empty; run {program.complete}")
-    usage, ended, body = _split(text)
-    error = _ERROR.search(body)
-    flags, last = _read_definitions(body)
-    if usage and usage.subcommands and len(flags) < 3:
+    usage, ended, rest = _split(text)
+    _refuse_another_program(usage, program)
+    error = _ERROR.search(rest)
+    body = read_body(rest, program.epilogue)
+    if usage and usage.subcommands and len(body.flags) < 3:
         raise NotCompleteHelp(f"wrong level of help: it lists subcommands only; run {program.complete}")
-    unstated = _unstated(usage, flags) if usage else ()
-    if not flags and not unstated:
-        raise NotCompleteHelp(_why_nothing(text, error[0] if error else "", program))
-    cuts = _cuts(usage, ended, flags, unstated, error is not None)
-    if flags and program.epilogue and not _has_epilogue(last):
-        cuts = (*cuts, "its end is gone: nothing follows the last option")
-    elif flags and _is_broken_off(last):
-        cuts = (*cuts, "its end is gone: it ends within an option")
-    return FlagTable((*flags, *unstated), cuts)
+    unstated = _unstated(usage, body.flags) if usage else ()
+    if not body.flags and not unstated:
+        raise NotCompleteHelp(_why_nothing(rest, error[0] if error else "", program))
+    cuts = _cuts(usage, ended, body.flags, unstated, error is not None)
+    cuts = (*cuts, *_end_cuts(body, program, unstated), *body.signs)
+    ends_surely = _has_epilogue(body.last, program) or (text.endswith("\n") and not cuts)
+    flags = _doubt_ends(body.flags, begins=rest is text and rest.startswith("  -"), ends=not ends_surely)
+    return FlagTable((*flags, *unstated), cuts, counted=bool(usage and usage.options))
 
 
-def clean(text: str) -> str:
-    """The text without colours and carriage returns."""
-    if "\x1b" in text:
-        text = _COLOUR.sub("", text)
-    return text.replace("\r", "")
+def _refuse_another_program(usage: Usage | None, program: Program) -> None:
+    if usage and usage.program and not re.search(program.called, usage.program):
+        raise NotCompleteHelp(f"this is the help of another program, {shown(usage.program)}; run {program.complete}")
+
+
+def _doubt_ends(flags: tuple[Flag, ...], *, begins: bool, ends: bool) -> tuple[Flag, ...]:
+    """The flags, with a doubt on the one that the text begins with, and on the one that it ends with."""
+    if begins and flags:
+        flags = (evolve(flags[0], doubt="the text that was given begins with it"), *flags[1:])
+    if ends and flags:
+        flags = (*flags[:-1], evolve(flags[-1], doubt="the text that was given may end within it"))
+    return flags
 
 
 def _split(text: str) -> tuple[Usage | None, bool, str]:
@@ -84,41 +88,6 @@ def _split(text: str) -> tuple[Usage | None, bool, str]:
         body = body[: following.start()]
     ended = bool(body.strip())
     return read_usage(match["block"], ended), ended, body
-
-
-def _read_definitions(body: str) -> tuple[tuple[Flag, ...], str]:
-    """The defined options in order, and what follows the name of the last one."""
-    flags = []
-    block = ""
-    for block in _DEFINITION.split(body)[1:]:
-        flag = _read_definition(block)
-        if flag:
-            flags.append(flag)
-    return tuple(flags), block
-
-
-def _read_definition(block: str) -> Flag | None:
-    first, _, rest = block.partition("\n")
-    header, _, beside = first.partition("  ")
-    read = read_header(header.rstrip())
-    if read is None:
-        return None
-    names, taken = read
-    lines = [beside]
-    for line in rest.split("\n"):
-        if line and not line.startswith("   "):
-            break
-        lines.append(line)
-    said = read_state(lines, names)
-    return Flag(
-        names=names,
-        arity=taken.arity,
-        choices=taken.choices,
-        open_choices=taken.open_choices,
-        state=said.state,
-        note=said.note,
-        replaced_by=said.replaced_by,
-    )
 
 
 def _unstated(usage: Usage, flags: Sequence[Flag]) -> tuple[Flag, ...]:
@@ -152,15 +121,23 @@ def _cuts(
     return ()
 
 
-def _has_epilogue(last: str) -> bool:
-    """Whether an unindented line that is neither a section's title nor a log line follows the last option."""
-    following = last.split("\n")[1:]
-    return any(line[:1].strip() and not _SECTION.match(line) and not _LOG_LINE.match(line) for line in following)
+def _end_cuts(body: Body, program: Program, unstated: Sequence[Flag]) -> tuple[str, ...]:
+    if body.last is None:
+        return ()
+    if program.epilogue and not _has_epilogue(body.last, program):
+        return ("its end is gone: what stands below the last option is not there",)
+    if not program.epilogue and not unstated and _is_broken_off(body.last):
+        return ("its end is gone: it ends within an option",)
+    return ()
 
 
-def _is_broken_off(last: str) -> bool:
-    """Whether the text ends before the last option's description, or within a word of it: its state may be gone."""
-    words = last.rstrip()
+def _has_epilogue(last: Block | None, program: Program) -> bool:
+    return last is not None and any(line.startswith(program.epilogue) for line in last.after)
+
+
+def _is_broken_off(last: Block) -> bool:
+    """Whether the text ends before the last option's description, or within a word of it."""
+    words = "\n".join((last.header, *last.description, *last.after)).rstrip()
     return words.endswith("-") or ("\n" not in words and "  " not in words)
 
 
@@ -168,9 +145,9 @@ def _why_nothing(text: str, error: str, program: Program) -> str:
     if _TRACEBACK in text:
         line = _last_of_traceback(text)
         way_out = next((way for words, way in program.ways_out if words in line), f"run {program.complete} by hand")
-        return f"help could not be produced: {line}; {way_out}"
+        return f"help could not be produced: {shown(line)}; {way_out}"
     if error:
-        return f"an error message, not help: {error.strip()}; run {program.complete}"
+        return f"an error message, not help: {shown(error)}; run {program.complete}"
     return f"no help text: it documents no option at all; run {program.complete}"
 
 

@@ -1,7 +1,8 @@
 """The usage block of an argparse program: the options that it names.
 
 In: the lines from `usage:` on.  Out: the options in order, each with its names and values.  Pure and total.
-Rules: an option that the end of the text broke is left out; a word inside choices is no option.
+Rules: an option that the end of the text broke is left out; a word inside choices is no option, nor is the `-m` with
+which Python 3.14 writes the program's own name (`python3 -m package`).
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from llmgw_core.help.argparse_option import Taken, read_metavar
 
 # An option stands at the beginning of an item, which a blank or an opening bracket precedes; choices have no blanks.
 _OPTION = re.compile(r"(?<![^\s\[(])--?[A-Za-z0-9?][^\s\[\](){}|,=]*")
+_PROGRAM = re.compile(r"(?:\s*\S*py\S* -m \S+)?[^\[({]*?(?=\s-|[\[({]|$)")
 _BRACKET = re.compile(r"[\[\](){}]")
 
 
@@ -29,6 +31,8 @@ class UsedOption:
 
 @frozen
 class Usage:
+    program: str
+    """What it calls the program, with the words that stand before the options."""
     options: tuple[UsedOption, ...]
     subcommands: bool
     """Whether it ends in `{one,other} ...`: the real options belong to the subcommands."""
@@ -38,7 +42,10 @@ def read_usage(lines: str, ended: bool) -> Usage:
     """`lines`: the block without the word `usage:`. `ended`: whether something follows it in the text."""
     text = " ".join(lines.split())
     subcommands = re.search(r"\{[^{}]*\} \.\.\.$", text) is not None
-    return Usage(tuple(_pairs(_items(text if ended else _whole(text)))), subcommands)
+    program = _PROGRAM.match(text)
+    at = program.end() if program else 0
+    items = _items(text[at:] if ended else _whole(text[at:]))
+    return Usage(text[:at].strip(), tuple(_pairs(items)), subcommands)
 
 
 def _whole(text: str) -> str:
@@ -74,18 +81,15 @@ def _metavar(tail: str) -> str:
 
 def _pairs(items: Iterator[tuple[str, str, bool]]) -> Iterator[UsedOption]:
     """`--a | --no-a` is one option; other alternatives are options of their own."""
-    pending: UsedOption | None = None
+    names: list[str] = []
+    taken = Taken(SWITCH)
     for name, metavar, joined in items:
-        if pending and joined and not metavar and pending.taken.arity == SWITCH and _negates(name, pending.names):
-            pending = UsedOption((*pending.names, name), pending.taken)
+        # argparse's BooleanOptionalAction writes every spelling: `--a | --no-a | -x`.
+        if names and joined and not metavar and taken.arity == SWITCH and f"--no-{names[0][2:]}" in (name, *names[1:2]):
+            names.append(name)
             continue
-        if pending:
-            yield pending
-        pending = UsedOption((name,), read_metavar(metavar))
-    if pending:
-        yield pending
-
-
-def _negates(name: str, names: tuple[str, ...]) -> bool:
-    # argparse's BooleanOptionalAction writes every spelling: `--a | --no-a | -x`.
-    return name == f"--no-{names[0][2:]}" or f"--no-{names[0][2:]}" in names
+        if names:
+            yield UsedOption(tuple(names), taken)
+        names, taken = [name], read_metavar(metavar)
+    if names:
+        yield UsedOption(tuple(names), taken)

@@ -117,6 +117,8 @@ def _beginning_with(beginning: str, table: FlagTable) -> tuple[Flag, ...]:
 def _taken(use: Use, rest: Sequence[str], spelling: Spelling) -> int:
     """How many of the words after a flag are its values."""
     flag = use.found or (use.abbreviates[0] if len(use.abbreviates) == 1 else None)
+    if flag is not None and not flag.is_defined:
+        flag = None
     most = len(rest) if flag is None or flag.arity.most is None else min(flag.arity.most, len(rest))
     if flag is not None and spelling.swallows:
         return most

@@ -7,7 +7,7 @@ whose help is not there is a reason or a warning, never a finding.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from enum import Enum
 
 from attrs import evolve, frozen
@@ -17,7 +17,7 @@ from llmgw_core.engine.flags import FlagTable, Surface
 from llmgw_core.engine.info import EngineInfo, Program, Rename
 from llmgw_core.model.origin import LLMGW
 from llmgw_core.plan.command_line import read_uses
-from llmgw_core.plan.cut import maybe_lost
+from llmgw_core.plan.cut import maybe_lost, maybe_mixed
 from llmgw_core.plan.verdict import Verdict, judge
 
 
@@ -72,6 +72,8 @@ class EngineReport:
     warnings: tuple[str, ...] = ()
     flags: tuple[FlagReport, ...] = ()
     dry_runs: tuple[DryRun, ...] = ()
+    commands: tuple[RoleCommand, ...] = ()
+    """The commands that were judged."""
 
 
 @frozen
@@ -121,21 +123,56 @@ def _compare_program(
     surfaces: Callable[[str], Sequence[Surface]],
 ) -> Comparison:
     flags = _unique(flag for each in commands for flag in _judge_command(each, program, table, info.renames))
-    missing = {flag.flag for flag in flags if flag.verdict is Verdict.NOT_DOCUMENTED}
-    # In a text that was cut, a flag that seems to be short for a longer one may have had a definition of its own.
-    absent = missing | {flag.flag for flag in flags if flag.verdict is Verdict.ABBREVIATION}
-    recorded = surfaces(program.name) if absent else ()
-    lost = maybe_lost(absent, table, [surface.table for surface in recorded])
-    flags = tuple(_unchecked(flag) if flag.flag in lost else _with_versions(flag, table, recorded) for flag in flags)
     doubt = f"the help of {program.name} looks cut short: {', '.join(table.cuts)}" if table.cuts else ""
-    if lost:
-        said = f"{doubt}; {len(lost)} of {len(_names(flags))} flags may stand in what is gone; give the whole text"
-        return Comparison(flags, unchecked=said)
-    if not doubt and len(missing) * 2 > len(_names(flags)):
-        here = len(_names(flags)) - len(missing)
-        said = f"this is not the help of {program.name}: it has only {here} of the {len(_names(flags))} flags"
-        return Comparison(tuple(_unchecked(flag) if flag.flag in missing else flag for flag in flags), unchecked=said)
+    missing = _names(flags, Verdict.NOT_DOCUMENTED)
+    if not (doubt or _names(flags, Verdict.UNCHECKED)) and len(missing) * 2 > len(_names(flags)):
+        return _another_program(program, flags, missing)
+    recorded = surfaces(program.name) if _names(flags, *_MAY_BE_LOST, *_MAY_BE_MIXED) else ()
+    flags = _unjudge(flags, table, recorded)
+    if _names(flags, Verdict.UNCHECKED):
+        return Comparison(flags, unchecked=_why_unchecked(doubt, program, flags))
     return Comparison(flags, warnings=(doubt,) if doubt else ())
+
+
+def _another_program(program: Program, flags: Sequence[FlagReport], missing: Collection[str]) -> Comparison:
+    count = len(_names(flags))
+    said = f"this is not the help of {program.name}: it has only {count - len(missing)} of the {count} flags"
+    return Comparison(tuple(_unchecked(flag) if flag.flag in missing else flag for flag in flags), unchecked=said)
+
+
+_MAY_BE_LOST = (Verdict.NOT_DOCUMENTED, Verdict.ABBREVIATION)
+"""Verdicts on what is not there: where a text was cut, what seems short for a longer flag may have been one itself."""
+_MAY_BE_MIXED = (Verdict.REMOVED, Verdict.BAD_CHOICE)
+"""Verdicts by a description, which may be another option's where a hole begins within it."""
+
+
+def _unjudge(flags: Sequence[FlagReport], table: FlagTable, recorded: Sequence[Surface]) -> tuple[FlagReport, ...]:
+    """The flags, those unchecked that the recorded versions give reason to doubt."""
+    orders = [surface.table for surface in recorded]
+    lost = maybe_lost(_names(flags, *_MAY_BE_LOST), table, orders)
+    mixed = maybe_mixed(_names(flags, *_MAY_BE_MIXED), table, orders)
+    return tuple(
+        _unchecked(flag)
+        if flag.flag in lost
+        else _unchecked(flag, _MIXED)
+        if flag.flag in mixed
+        else _with_versions(flag, table, recorded)
+        for flag in flags
+    )
+
+
+def _why_unchecked(doubt: str, program: Program, flags: Sequence[FlagReport]) -> str:
+    unsure = _names(flags, Verdict.UNCHECKED)
+    lost = _names(flag for flag in flags if flag.detail == _LOST)
+    said = [doubt] if doubt else []
+    if lost == unsure and not doubt:
+        said.append(f"the help of {program.name} seems to have a hole around {min(lost)}: other options there lack too")
+    if lost:
+        said.append(f"{len(lost)} of {len(_names(flags))} flags may stand in what is gone")
+    if unsure - lost:
+        count = len(unsure - lost)
+        said.append(f"{count} of {len(_names(flags))} flags are there without a definition that can be trusted")
+    return "; ".join((*said, "give the whole text"))
 
 
 def _judge_command(
@@ -155,8 +192,9 @@ def _unique(flags: Iterable[FlagReport]) -> tuple[FlagReport, ...]:
     return tuple(dict.fromkeys(flags))
 
 
-def _names(flags: Iterable[FlagReport]) -> frozenset[str]:
-    return frozenset(flag.flag for flag in flags)
+def _names(flags: Iterable[FlagReport], *verdicts: Verdict) -> frozenset[str]:
+    """The flags that have one of these verdicts, or any where none is given."""
+    return frozenset(flag.flag for flag in flags if not verdicts or flag.verdict in verdicts)
 
 
 def _with_versions(flag: FlagReport, table: FlagTable, recorded: Sequence[Surface]) -> FlagReport:
@@ -170,5 +208,9 @@ def _with_versions(flag: FlagReport, table: FlagTable, recorded: Sequence[Surfac
     return evolve(flag, detail=f"{flag.detail}; recorded in {span}")
 
 
-def _unchecked(flag: FlagReport) -> FlagReport:
-    return evolve(flag, verdict=Verdict.UNCHECKED, detail="not in the text that was given", suggestions=())
+_LOST = "not in the text that was given"
+_MIXED = "its description may be another option's: what should follow it is not in the text that was given"
+
+
+def _unchecked(flag: FlagReport, why: str = _LOST) -> FlagReport:
+    return evolve(flag, verdict=Verdict.UNCHECKED, detail=why, suggestions=())

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from llmgw_core.plan.engine_check import DryRun, EngineReport, FlagReport
+    from llmgw_core.plan.engine_check import DryRun, EngineReport, FlagReport, RoleCommand
 
 
 def plain_report(report: EngineReport) -> dict[str, Any]:
@@ -18,6 +18,7 @@ def plain_report(report: EngineReport) -> dict[str, Any]:
         "reason": report.reason,
         "warnings": list(report.warnings),
         "flags": [_plain_flag(flag) for flag in report.flags],
+        "commands": [_plain_command(each) for each in report.commands],
         "dry_runs": [_plain_run(run) for run in report.dry_runs],
     }
 
@@ -31,6 +32,10 @@ def _plain_flag(flag: FlagReport) -> dict[str, Any]:
         "detail": flag.detail,
         "suggestions": list(flag.suggestions),
     }
+
+
+def _plain_command(each: RoleCommand) -> dict[str, Any]:
+    return {"role": each.role, "profile": each.profile, "argv": list(each.command.argv)}
 
 
 def _plain_run(run: DryRun) -> dict[str, Any]:

@@ -1,7 +1,8 @@
 """What an engine would say to one use of a flag, by its own help.
 
 In: a `Use`, the flag table, spelling and known renames.  Out: a verdict with a reason and suggestions.  Pure.
-Rules: only exact names count; a suggestion is a flag that this very help documents, and never applied by itself.
+Rules: only exact names count; only a definition that can be trusted is judged by; a suggestion is a flag that this very
+help documents, and never applied by itself.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ class Verdict(Enum):
     ABBREVIATION = "abbreviation only"
     NOT_DOCUMENTED = "not documented"
     UNCHECKED = "unchecked"
-    """Not in the text, but the text may have lost it."""
+    """Not in the text, which may have lost it; or there, without a definition that can be trusted."""
 
     @property
     def passes(self) -> bool:
@@ -46,6 +47,8 @@ def judge(use: Use, table: FlagTable, spelling: Spelling, renames: Sequence[Rena
     if use.found is None:
         return _abbreviation(use) if use.abbreviates else _not_documented(use, table, renames)
     flag = use.found
+    if not flag.is_defined:
+        return Judgement(Verdict.UNCHECKED, flag.doubt or "named in the usage block only, which tells no more")
     if flag.state is FlagState.REMOVED:
         return Judgement(Verdict.REMOVED, flag.note or "the engine lists it as removed", _instead(use, table, renames))
     arity = _wrong_arity(use, flag, table, spelling)
@@ -58,8 +61,7 @@ def judge(use: Use, table: FlagTable, spelling: Spelling, renames: Sequence[Rena
         return Judgement(
             Verdict.DEPRECATED, flag.note or "the engine lists it as deprecated", _instead(use, table, renames)
         )
-    unstated = flag.state is FlagState.UNSTATED
-    return Judgement(Verdict.ACCEPTED, "named in the usage block only, which tells no more" if unstated else "")
+    return Judgement(Verdict.ACCEPTED)
 
 
 def _joined_by_equals(use: Use) -> Judgement:
@@ -68,12 +70,17 @@ def _joined_by_equals(use: Use) -> Judgement:
 
 
 def _abbreviation(use: Use) -> Judgement:
-    names = [next(n for n in flag.names if n.startswith("--")) for flag in use.abbreviates]
+    names = [_full_name(use.written, flag) for flag in use.abbreviates]
     if len(names) > 1:
         detail = f"ambiguous: the engine refuses it, because {len(names)} of its flags begin so"
         return Judgement(Verdict.ABBREVIATION, detail, tuple(names[:5]))
     detail = f"works today as a beginning of {names[0]}, and no longer once another flag begins so"
     return Judgement(Verdict.ABBREVIATION, detail, tuple(names))
+
+
+def _full_name(beginning: str, flag: Flag) -> str:
+    """The spelling that begins so; the one that the engine itself would find."""
+    return next((name for name in (*flag.names, *flag.hidden) if name.startswith(beginning)), flag.names[0])
 
 
 def _wrong_arity(use: Use, flag: Flag, table: FlagTable, spelling: Spelling) -> str:
@@ -112,12 +119,14 @@ def _not_documented(use: Use, table: FlagTable, renames: Sequence[Rename]) -> Ju
         return Judgement(
             Verdict.NOT_DOCUMENTED, "this engine's help does not have it", instead or _nearest(name, table)
         )
-    detail = f"gone from {known.gone_from} on" if known.gone_from else "no version is known to have it"
+    detail = f"gone by {known.gone_from}" if known.gone_from else "no version is known to have it"
     detail += f" ({known.source})"
     if known.flips:
         detail += "; what replaces it means the opposite"
     if known.note:
         detail += f"; {known.note}"
+    if not known.new:
+        return Judgement(Verdict.NOT_DOCUMENTED, f"{detail}; leave it out")
     return Judgement(Verdict.NOT_DOCUMENTED, detail, instead or _nearest(name, table))
 
 
@@ -133,8 +142,6 @@ def _instead(use: Use, table: FlagTable, renames: Sequence[Rename]) -> tuple[str
         if rename is None or name in seen:
             continue
         seen.add(name)
-        if not rename.new and not own:
-            found.append(f"leave {use.written} out")
         for argument in rename.new:
             flag = argument.split(" ", 1)[0].split("=", 1)[0]
             if table.documents(flag):

@@ -18,6 +18,7 @@ from llmgw_core.engine import ONE, SWITCH, Arity, Flag, FlagState
 # exactly when a value is taken, and three or more (common/arg.cpp: to column 40) before the description.
 _NAME = r"--?[A-Za-z0-9][\w.-]*"
 _LINE = re.compile(rf"(?P<names>{_NAME}(?:, +{_NAME})*)(?: (?P<hint>\S.*?))?(?:  +(?P<description>\S.*))?$")
+_NAMES = re.compile(rf"{_NAME}(?:, +{_NAME})*")
 _TWO_VALUES = re.compile(r"[A-Z][A-Z0-9_]* [A-Z][A-Z0-9_]*")
 _ONE_VALUE = re.compile(r"(?:[^\s<]|<[^<>]*>)+")
 
@@ -61,6 +62,12 @@ def read_option(line: str, below: Sequence[str]) -> Flag | None:
         note="" if state is FlagState.LIVE else said,
         replaced_by=_read_replacements(said, state),
     )
+
+
+def unreadable_option(line: str) -> Flag:
+    """The names with which a line begins that is no definition, in doubt."""
+    match = _NAMES.match(line)
+    return Flag(tuple(re.split(", +", match[0] if match else line)), doubt="its line cannot be read")
 
 
 def _read_arity(hint: str | None) -> Arity | None:

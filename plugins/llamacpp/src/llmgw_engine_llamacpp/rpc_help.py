@@ -10,7 +10,10 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from attrs import evolve
+
 from llmgw_core.engine import ONE, SWITCH, Flag, FlagTable, NotCompleteHelp
+from llmgw_core.help.plain_text import shown
 
 _USAGE = re.compile(r"usage: .*rpc-server\S* \[options\]", re.IGNORECASE)
 _NAME = r"--?[A-Za-z][\w-]*"
@@ -23,16 +26,20 @@ def looks_like_rpc_help(lines: Sequence[str]) -> bool:
     return any(map(_USAGE.match, lines)) or any(re.match(r"  -H(?: HOST)?, +--host HOST", line) for line in lines)
 
 
-def read_rpc_help(lines: Sequence[str]) -> FlagTable:
+def read_rpc_help(lines: Sequence[str], whole_line: bool) -> FlagTable:
+    """`whole_line`: whether the last line ends as a line does."""
     flags = tuple(_read_option(match["heads"]) for line in lines if (match := _OPTION.match(line)))
     if any(map(_SERVER_SECTION.match, lines)):
         raise NotCompleteHelp(f"this is the help of llama-server, not of the RPC worker; {_WAY_OUT}")
     if not flags:
-        last = next(line for line in reversed(lines) if line).strip()
-        raise NotCompleteHelp(f"no option is defined in the text, which ends in {last[:120]!r}; {_WAY_OUT}")
+        last = shown(next(line for line in reversed(lines) if line))
+        raise NotCompleteHelp(f"no option is defined in the text, which ends in {last!r}; {_WAY_OUT}")
     if not looks_like_rpc_help(lines) and not any("--port" in flag.names for flag in flags):
         raise NotCompleteHelp(f"this is not the help of an RPC worker; {_WAY_OUT}")
-    return FlagTable(flags, tuple(_cuts(lines, flags)))
+    cuts = tuple(_cuts(lines, flags))
+    if cuts or not whole_line:
+        flags = (*flags[:-1], evolve(flags[-1], doubt="the text that was given may end within it"))
+    return FlagTable(flags, cuts)
 
 
 _WAY_OUT = "give the output of `ggml-rpc-server --help 2>&1`"

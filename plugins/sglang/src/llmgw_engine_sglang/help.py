@@ -12,6 +12,7 @@ from llmgw_core.help.argparse_text import Program, read_argparse_help
 
 _PROGRAM = Program(
     complete="python3 -m sglang.launch_server --help",
+    called=r"sglang|\blaunch_server\b",
     ways_out=(
         # 0.5.x: torch and triton must be importable even for --help.
         ("ModuleNotFoundError", "install what is missing beside SGLang"),

@@ -9,7 +9,7 @@ from llmgw_core.help.argparse_text import Program, read_argparse_help
 from llmgw_core.help.environment import HELP_ENV, UNSET_HELP_ENV
 
 _VERSION = re.compile(r"^llmgw-sim (\d\S*)", re.MULTILINE)
-_HELP = Program("llmgw-sim --help")
+_HELP = Program("llmgw-sim --help", called=r"llmgw[-_](?:engine[-_])?sim")
 
 
 def help_command(program: str, executable: tuple[str, ...]) -> Command:

@@ -1,7 +1,8 @@
 """The flags that a `vllm serve` help text documents.
 
 In: the text.  Out: a `FlagTable`, hidden spellings included; raises `NotCompleteHelp`.  Pure, any text.
-Its usage line names no options, so that the epilogue, which every version has, is the sign that the end is there.
+Its usage line names no options, so that the epilogue, which every version has, is the sign that the end is there. Only
+its own words count: a prompt, a log line or the beginning of a section may stand below a cut as well.
 """
 
 from __future__ import annotations
@@ -11,13 +12,16 @@ import re
 from attrs import evolve
 
 from llmgw_core.engine import Flag, FlagTable, NotCompleteHelp
-from llmgw_core.help.argparse_text import Program, clean, read_argparse_help
+from llmgw_core.help.argparse_text import Program, read_argparse_help
+from llmgw_core.help.plain_text import clean
 
 COMPLETE = "vllm serve --help=all"
 
 _PROGRAM = Program(
     complete=f"{COMPLETE} (vllm serve --help up to 0.10.2)",
-    epilogue=True,
+    called=r"\bvllm\b|^serve\b",
+    # The tip stands in 0.9.2 and 0.10.2, the note from 0.10.2 on (0.32.0 is the last that was seen).
+    epilogue=("When passing JSON ", "Tip: Use `vllm "),
     ways_out=(
         # vLLM builds its parser from the device's configuration (0.7.2 on); the variable helps from 0.28.
         ("Failed to infer device type", "run it on a GPU node, or with VLLM_TARGET_DEVICE=cpu"),
