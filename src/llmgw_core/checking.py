@@ -22,6 +22,7 @@ from llmgw_core.plan.engine_check import (
     Comparison,
     DryRun,
     EngineReport,
+    JudgedCommand,
     Outcome,
     RoleCommand,
     compare,
@@ -135,7 +136,9 @@ def check_engine(
         return report
     commands, impossible = build_commands(engines, info, material, profiles, widest=widest)
     compared = compare(info, commands, material.tables, lambda name: read_surfaces(info, name))
-    report = evolve(report, commands=commands)
+    report = evolve(
+        report, commands=tuple(JudgedCommand(each.role, each.profile, each.command.argv) for each in commands)
+    )
     lacking = _needed_but_missing(material, info, profiles)
     return _conclude(evolve(report, dry_runs=tuple(dry_runs)), compared, impossible, lacking)
 

@@ -11,7 +11,7 @@ from llmgw_core.cli.table import render_table
 from llmgw_core.plan.plain_report import plain_report
 
 if TYPE_CHECKING:
-    from llmgw_core.plan.engine_check import DryRun, EngineReport, FlagReport, RoleCommand
+    from llmgw_core.plan.engine_check import DryRun, EngineReport, FlagReport, JudgedCommand
 
 EXIT_CODES = {"accepted": 0, "findings": 1, "unchecked": 2}
 
@@ -40,8 +40,8 @@ def render_report(report: EngineReport, *, verbose: bool = False) -> str:
     return "\n".join(lines)
 
 
-def _command_line(each: RoleCommand) -> str:
-    return f"  command  {shlex.join(each.command.argv)}  [{each.profile}, {each.role}]"
+def _command_line(each: JudgedCommand) -> str:
+    return f"  command  {shlex.join(each.argv)}  [{each.profile}, {each.role}]"
 
 
 def _headline(report: EngineReport) -> str:

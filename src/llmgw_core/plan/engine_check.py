@@ -59,6 +59,15 @@ class DryRun:
 
 
 @frozen
+class JudgedCommand:
+    """A command line that was judged."""
+
+    role: str
+    profile: str
+    argv: tuple[str, ...]
+
+
+@frozen
 class EngineReport:
     """What an engine-check found; `outcome` is the answer, the rest says why and from what."""
 
@@ -72,8 +81,7 @@ class EngineReport:
     warnings: tuple[str, ...] = ()
     flags: tuple[FlagReport, ...] = ()
     dry_runs: tuple[DryRun, ...] = ()
-    commands: tuple[RoleCommand, ...] = ()
-    """The commands that were judged."""
+    commands: tuple[JudgedCommand, ...] = ()
 
 
 @frozen

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from llmgw_core.plan.engine_check import DryRun, EngineReport, FlagReport, RoleCommand
+    from llmgw_core.plan.engine_check import DryRun, EngineReport, FlagReport, JudgedCommand
 
 
 def plain_report(report: EngineReport) -> dict[str, Any]:
@@ -34,8 +34,8 @@ def _plain_flag(flag: FlagReport) -> dict[str, Any]:
     }
 
 
-def _plain_command(each: RoleCommand) -> dict[str, Any]:
-    return {"role": each.role, "profile": each.profile, "argv": list(each.command.argv)}
+def _plain_command(each: JudgedCommand) -> dict[str, Any]:
+    return {"role": each.role, "profile": each.profile, "argv": list(each.argv)}
 
 
 def _plain_run(run: DryRun) -> dict[str, Any]:
