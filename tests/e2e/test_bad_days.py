@@ -182,9 +182,10 @@ async def test_nobody_is_silent_because_the_control_plane_slept(tmp_path: Path) 
                 control.signal(signal.SIGSTOP)
                 await trio.sleep(stopped_s)
                 control.signal(signal.SIGCONT)
-                control.wait_for("control plane slept", times=slept + 1)
+                # In threads, all that waits: the light agent beats on meanwhile.
+                await trio.to_thread.run_sync(control.wait_for, "control plane slept", slept + 1)
                 await trio.to_thread.run_sync(cluster.wait_for_state, "gpu1", "online")
-                assert cluster.nodes()["light"]["state"] == "online"
+                assert (await trio.to_thread.run_sync(cluster.nodes))["light"]["state"] == "online"
             nursery.cancel_scope.cancel()
         events = cluster.events()
     kinds = {(event["kind"], event["node"]) for event in events if event["node"]}
