@@ -7,10 +7,14 @@ inside the command that needs it: `llmgw --help` must stay quick.
 from __future__ import annotations
 
 import sys
+from errno import ENOSPC
+from os import strerror
 
 import click
 
 from llmgw_core.cli.lazy import LazyGroup
+from llmgw_core.cli.output import print_nowhere
+from llmgw_core.cli.printable import printable_text
 from llmgw_core.errors import LlmgwError
 
 INTERRUPTED = 130
@@ -62,6 +66,9 @@ def main() -> None:
 def _run() -> int:
     try:
         code = llmgw(prog_name="llmgw", standalone_mode=False)
+    except BrokenPipeError:  # click's own help or version: what it prints by itself
+        print_nowhere()
+        return 0
     except click.ClickException as error:
         error.show()
         return error.exit_code
@@ -75,12 +82,16 @@ def _tell(error: BaseException) -> int:
     if any(isinstance(leaf, KeyboardInterrupt | click.Abort) for leaf in leaves):
         click.echo("llmgw: interrupted", err=True)
         return INTERRUPTED
+    if all(isinstance(leaf, OSError) and leaf.errno == ENOSPC for leaf in leaves):
+        print_nowhere()
+        click.echo(f"llmgw: cannot print: {strerror(ENOSPC)}", err=True)
+        return OPERATOR_ERROR
     exits = [leaf.code for leaf in leaves if isinstance(leaf, SystemExit) and isinstance(leaf.code, int)]
     if exits:
         return exits[0]
     if all(isinstance(leaf, LlmgwError) for leaf in leaves):
         for line in dict.fromkeys(line for leaf in leaves for line in str(leaf).splitlines()):
-            click.echo(f"llmgw: {line}", err=True)
+            click.echo(f"llmgw: {printable_text(line)}", err=True)
     else:
         import traceback
 

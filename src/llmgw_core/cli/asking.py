@@ -6,10 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from llmgw_core.cli.output import show
+from llmgw_core.cli.printable import printable_text
 from llmgw_core.errors import LlmgwError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from llmgw_core.cli.context import Context
     from llmgw_core.net.link import Link
@@ -107,12 +109,36 @@ async def _hear_one(link: Link) -> Any:
     return message
 
 
-def watch(context: Context, seconds: float, show: Any) -> None:
-    """Show again and again, on a cleared screen, until interrupted."""
+def watch(seconds: float, render: Callable[[], str]) -> None:
+    """Show again and again, on a cleared screen, until interrupted; a control plane that is away may come back."""
     import time
 
     while True:
-        text = show(context)
+        text = _rendered(render)
         click.clear()
-        click.echo(text)
+        if not show(text):
+            return
         time.sleep(seconds)
+
+
+def _rendered(render: Callable[[], str]) -> str:
+    from llmgw_core.net.call import NotReached
+    from llmgw_core.net.link import LinkClosed
+
+    try:
+        return render()
+    except (NotReached, LinkClosed, NotAnswered) as error:
+        return f"not reached: {printable_text(str(error))}"
+    except BaseExceptionGroup as errors:
+        return f"not reached: {printable_text(_first_of(errors))}"
+
+
+def _first_of(errors: BaseExceptionGroup[BaseException]) -> str:
+    """What is said of a link that several tasks saw ending; raises what is no such thing."""
+    expected, others = errors.split(LlmgwError)
+    if others is not None or expected is None:
+        raise errors
+    inner: BaseException = expected
+    while isinstance(inner, BaseExceptionGroup):
+        inner = inner.exceptions[0]
+    return str(inner)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from llmgw_core.cli.output import show
 from llmgw_core.cli.table import render_table
 
 if TYPE_CHECKING:
@@ -69,10 +70,10 @@ def init(directory: Path, name: str, days: int, force: bool) -> None:
     from llmgw_core.pki.validity import describe_time
 
     authority = Authority.create(directory, _now(), name=name, days=days, force=force)
-    click.echo(f"made the authority {name} in {directory}, good until {describe_time(_end(authority))}")
-    click.echo(f"  {directory / 'ca.crt'}  the root that every machine trusts")
-    click.echo(f"  {directory / 'ca.key'}  its key: keep it on this host, and keep a copy where nobody else reads it")
-    click.echo("next: llmgw ca issue server NAME --dns NAME --ip ADDRESS, for the host of the control plane")
+    show(f"made the authority {name} in {directory}, good until {describe_time(_end(authority))}")
+    show(f"  {directory / 'ca.crt'}  the root that every machine trusts")
+    show(f"  {directory / 'ca.key'}  its key: keep it on this host, and keep a copy where nobody else reads it")
+    show("next: llmgw ca issue server NAME --dns NAME --ip ADDRESS, for the host of the control plane")
 
 
 @ca.command(short_help="Issue a certificate and its key.")
@@ -127,14 +128,14 @@ def list_issued(as_json: bool, directory: Path) -> None:
 
     authority, now = Authority.open(directory), _now()
     if as_json:
-        click.echo(json.dumps(_plain(authority, now), indent=2))
+        show(json.dumps(_plain(authority, now), indent=2))
         return
     if records := authority.issued():
-        click.echo(render_table(("SERIAL", "ROLE", "NAME", "UNTIL", "LEFT"), [_row(each, now) for each in records]))
+        show(render_table(("SERIAL", "ROLE", "NAME", "UNTIL", "LEFT"), [_row(each, now) for each in records]))
     else:
-        click.echo("nothing issued yet; llmgw ca issue --help says how")
+        show("nothing issued yet; llmgw ca issue --help says how")
     end = _end(authority)
-    click.echo(f"the authority itself: until {describe_time(end)}, {describe_left(end, now)}")
+    show(f"the authority itself: until {describe_time(end)}, {describe_left(end, now)}")
     _warn([describe_authority_end(authority.certificate, now)])
 
 
@@ -155,10 +156,10 @@ def _tell(order: Order, issued: Issued, paths: Sequence[Path]) -> None:
     identity = order.identity
     valid_for = f", for {order.names}" if order.names else ""
     until = describe_time(issued.record.not_after)
-    click.echo(f"issued {identity}{valid_for}, good until {until}, serial {issued.record.serial}")
+    show(f"issued {identity}{valid_for}, good until {until}, serial {issued.record.serial}")
     for path in paths:
-        click.echo(f"  {path}")
-    click.echo(f"next: {NEXT_STEPS[identity.role.value].format(name=identity.name)}")
+        show(f"  {path}")
+    show(f"next: {NEXT_STEPS[identity.role.value].format(name=identity.name)}")
 
 
 def _known_identity(authority: Authority, name: str, role: str | None) -> Identity:

@@ -8,12 +8,16 @@ from typing import TYPE_CHECKING
 import click
 
 from llmgw_core.cli.asking import ask
+from llmgw_core.cli.output import show
 from llmgw_core.cli.table import render_table
 
 if TYPE_CHECKING:
     from llmgw_core.cli.context import Context
 
 serial_option = click.option("--serial", default="", help="One certificate only; `llmgw ca list` shows the serials.")
+role_option = click.option(
+    "--role", type=click.Choice(("node", "operator", "gateway")), help="Needed where several have this NAME."
+)
 
 
 @click.group()
@@ -24,24 +28,26 @@ def cert() -> None:
 @cert.command()
 @click.argument("name", default="")
 @serial_option
+@role_option
 @click.option("--reason", default="", help="For the record.")
 @click.pass_obj
-def revoke(context: Context, name: str, serial: str, reason: str) -> None:
+def revoke(context: Context, name: str, serial: str, role: str | None, reason: str) -> None:
     """Refuse every certificate that NAME has shown, close its link now, and refuse the next."""
     _one_of(name, serial)
-    for revoked in ask(context, "revoke", name=name, serial=serial, reason=reason):
-        click.echo(f"revoked {revoked}")
+    for revoked in ask(context, "revoke", name=name, serial=serial, role=role or "", reason=reason):
+        show(f"revoked {revoked}")
 
 
 @cert.command()
 @click.argument("name", default="")
 @serial_option
+@role_option
 @click.pass_obj
-def unrevoke(context: Context, name: str, serial: str) -> None:
+def unrevoke(context: Context, name: str, serial: str, role: str | None) -> None:
     """Take a revocation back."""
     _one_of(name, serial)
-    for accepted in ask(context, "unrevoke", name=name, serial=serial):
-        click.echo(f"no longer revoked {accepted}")
+    for accepted in ask(context, "unrevoke", name=name, serial=serial, role=role or ""):
+        show(f"no longer revoked {accepted}")
 
 
 @cert.command("list")
@@ -51,10 +57,10 @@ def list_revoked(context: Context, as_json: bool) -> None:
     """List what is revoked."""
     found = ask(context, "revocations")
     if as_json:
-        click.echo(json.dumps(found, indent=2))
+        show(json.dumps(found, indent=2))
         return
     rows = [(each["serial"], each["name"] or "-", each["by"], each["reason"] or "-") for each in found]
-    click.echo(render_table(("SERIAL", "NAME", "BY", "REASON"), rows) if rows else "nothing is revoked")
+    show(render_table(("SERIAL", "NAME", "BY", "REASON"), rows) if rows else "nothing is revoked")
 
 
 def _one_of(name: str, serial: str) -> None:

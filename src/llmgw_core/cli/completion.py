@@ -5,6 +5,8 @@ from __future__ import annotations
 import click
 from click.shell_completion import get_completion_class
 
+from llmgw_core.cli.output import show
+
 SHELLS = ("bash", "fish", "zsh")
 
 
@@ -19,4 +21,4 @@ def completion(shell: str) -> None:
 
     kind = get_completion_class(shell)
     assert kind is not None  # noqa: S101 - click knows these three
-    click.echo(kind(llmgw, {}, "llmgw", "_LLMGW_COMPLETE").source())
+    show(kind(llmgw, {}, "llmgw", "_LLMGW_COMPLETE").source())

@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 from attrs import frozen
 
+from llmgw_core.cli.output import show
 from llmgw_core.errors import LlmgwError
 
 
@@ -66,7 +67,7 @@ def use(context: Context, server: str, identity: str) -> None:
     kept = f'server = "{parse_server(server)}"\nidentity = {_quoted(str(Path(identity).absolute()))}\n'
     context.file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     context.file.write_text(kept, encoding="utf-8")
-    click.echo(f"wrote {context.file}")
+    show(f"wrote {context.file}")
 
 
 def _quoted(text: str) -> str:

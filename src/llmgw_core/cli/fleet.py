@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from llmgw_core.cli.asking import ask, watch
+from llmgw_core.cli.output import show
+from llmgw_core.cli.printable import printable, printable_text
 from llmgw_core.cli.table import render_table
 
 if TYPE_CHECKING:
@@ -28,10 +30,13 @@ def nodes(click_context: click.Context, as_json: bool, watched: bool) -> None:
     if click_context.invoked_subcommand is not None:
         return
     context: Context = click_context.obj
+    if watched and as_json:
+        raise click.UsageError("--watch is for people and --json for programs: give one")
     if watched:
-        watch(context, WATCH_S, lambda context: render_nodes(ask(context, "nodes")))
+        watch(WATCH_S, lambda: render_nodes(ask(context, "nodes")))
+        return
     found = ask(context, "nodes")
-    click.echo(json.dumps(found, indent=2) if as_json else render_nodes(found))
+    show(json.dumps(found, indent=2) if as_json else render_nodes(found))
 
 
 @nodes.command("remove")
@@ -40,7 +45,7 @@ def nodes(click_context: click.Context, as_json: bool, watched: bool) -> None:
 def remove(context: Context, node: str) -> None:
     """Forget NODE, which is not connected. Its certificate still counts until it is revoked."""
     ask(context, "remove-node", node=node)
-    click.echo(f"removed {node}; if it is never to come back: llmgw ctl cert revoke {node}")
+    show(f"removed {node}; if it is never to come back: llmgw ctl cert revoke {node}")
 
 
 def render_nodes(found: list[dict[str, Any]]) -> str:
@@ -91,7 +96,7 @@ def _time(seconds: float) -> str:
 def node(context: Context, name: str, as_json: bool) -> None:
     """Show all that is known of NODE."""
     found = ask(context, "node", node=name)
-    click.echo(json.dumps(found, indent=2) if as_json else render_node(found))
+    show(json.dumps(found, indent=2) if as_json else render_node(printable(found)))
 
 
 def render_node(found: dict[str, Any]) -> str:
@@ -105,17 +110,21 @@ def render_node(found: dict[str, Any]) -> str:
     lines += [f"  TROUBLE     {trouble}" for trouble in found["troubles"]]
     report = facts.get("gpus", {})
     lines += [f"  GPUs        {report.get('reason')}"] if report.get("reason") else []
-    lines += [f"  GPU {gpu['index']}       {_gpu(gpu)}" for gpu in report.get("gpus", ())]
+    lines += [f"  GPU {_index(gpu)}       {_gpu(gpu)}" for gpu in report.get("gpus", ())]
     lines += [f"  port        {_port(port)}" for port in facts.get("infiniband", {}).get("ports", ())]
     lines += [f"  fabric      {_fabric(fabric)}" for fabric in facts.get("fabrics", ())]
     lines += [f"  engine      {_engine_in_full(engine)}" for engine in facts.get("engines", ())]
     return "\n".join(lines)
 
 
+def _index(gpu: dict[str, Any]) -> str:
+    return "?" if gpu.get("index") is None else str(gpu["index"])
+
+
 def _gpu(gpu: dict[str, Any]) -> str:
     memory = f"{gpu['memory_total_mib']} MiB" if gpu.get("memory_total_mib") is not None else "memory unknown"
     notes = [*(["MIG"] if gpu.get("mig") else []), *([gpu["trouble"]] if gpu.get("trouble") else [])]
-    return ", ".join([gpu.get("name") or "unknown", memory, gpu["uuid"], *notes])
+    return ", ".join([gpu.get("name") or "unknown", memory, gpu.get("uuid") or "no UUID", *notes])
 
 
 def _port(port: dict[str, Any]) -> str:
@@ -148,15 +157,15 @@ def fabrics(context: Context, as_json: bool) -> None:
     """List the fabrics as stated, their members, and what refutes them."""
     found = ask(context, "fabrics")
     if as_json:
-        click.echo(json.dumps(found, indent=2))
+        show(json.dumps(found, indent=2))
         return
     rows = [
         (each["name"], member["node"], member["state"], _fabric(member)) for each in found for member in each["members"]
     ]
-    click.echo(render_table(("FABRIC", "NODE", "STATE", "ADAPTERS"), rows) if rows else "no node states a fabric")
+    show(render_table(("FABRIC", "NODE", "STATE", "ADAPTERS"), rows) if rows else "no node states a fabric")
     for each in found:
         for reason in each["refuted"]:
-            click.echo(f"REFUTED {each['name']}: {reason}")
+            show(printable_text(f"REFUTED {each['name']}: {reason}"))
 
 
 @click.command()
@@ -173,7 +182,8 @@ def events(context: Context, node: str, limit: int, follow: bool, as_json: bool)
     while True:
         for event in ask(context, "events", node=node, limit=limit, after=after):
             after = event["id"]
-            click.echo(json.dumps(event) if as_json else _event(event))
+            if not show(json.dumps(event) if as_json else printable_text(_event(event))):
+                return
         if not follow:
             return
         time.sleep(WATCH_S)
@@ -188,4 +198,4 @@ def _event(event: dict[str, Any]) -> str:
 @click.pass_obj
 def backup(context: Context, file: str) -> None:
     """Copy the store to FILE, an absolute path on the control plane's machine."""
-    click.echo(f"wrote {ask(context, 'backup', file=file)} on the control plane's machine")
+    show(f"wrote {ask(context, 'backup', file=file)} on the control plane's machine")

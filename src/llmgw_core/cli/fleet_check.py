@@ -15,6 +15,7 @@ from attrs import frozen
 from llmgw_core.cli.asking import ask, ask_each
 from llmgw_core.cli.engine_report import exit_code, render_report
 from llmgw_core.cli.output import show
+from llmgw_core.cli.printable import printable
 from llmgw_core.cli.table import render_table
 from llmgw_core.errors import LlmgwError
 from llmgw_core.plan.engine_check import EngineReport, Outcome
@@ -50,7 +51,7 @@ def parse_report(plain: object, node: str) -> EngineReport:
 def check_node(context: Context, engine: str, node: str, *, as_json: bool, verbose: bool) -> int:
     """The exit code, once the report is shown."""
     report = parse_report(ask(context, "engine-check", node=node, engine=engine), node)
-    show(_json(node, report) if as_json else f"{node}: {render_report(report, verbose=verbose)}")
+    show(_json(node, report) if as_json else _rendered(node, report, verbose))
     return exit_code([report])
 
 
@@ -70,13 +71,18 @@ def check_all_nodes(context: Context, engine: str, *, as_json: bool, verbose: bo
     if as_json:
         show(json.dumps([{"node": each.node, **plain_report(each.report)} for each in found], indent=2))
     else:
-        shown = [f"{each.node}: {render_report(each.report, verbose=verbose)}" for each in found]
+        shown = [_rendered(each.node, each.report, verbose) for each in found]
         show("\n\n".join([*shown, render_drift(engine, found)]))
     return exit_code([each.report for each in found])
 
 
+def _rendered(node: str, report: EngineReport, verbose: bool) -> str:
+    """What a node wrote, one line for each of its texts."""
+    return f"{node}: {render_report(parse_report(printable(plain_report(report)), node), verbose=verbose)}"
+
+
 def _json(node: str, report: EngineReport) -> str:
-    return json.dumps({"node": node, **plain_report(report)}, indent=2, ensure_ascii=False)
+    return json.dumps({"node": node, **plain_report(report)}, indent=2)
 
 
 def _node_report(name: str, engine: str, answer: Any, facts: Mapping[str, Any]) -> NodeReport:

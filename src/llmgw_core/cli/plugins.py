@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from llmgw_core.cli.output import show
 from llmgw_core.cli.table import render_table
 
 if TYPE_CHECKING:
@@ -21,20 +22,20 @@ def engines(as_json: bool) -> None:
 
     found = load_engines()
     if as_json:
-        click.echo(json.dumps(_plain(found), indent=2))
+        show(json.dumps(_plain(found), indent=2))
         return
     if not found.loaded:
-        click.echo("no engine plugin is in use; install one, for example: pip install llmgw-engine-vllm")
+        show("no engine plugin is in use; install one, for example: pip install llmgw-engine-vllm")
     rows = [
         (each.info.name, f"{each.distribution} {each.version}", ", ".join(each.info.checked_versions))
         for each in found.loaded
     ]
     if rows:
-        click.echo(render_table(("ENGINE", "PLUGIN", "CHECKED AGAINST"), rows))
+        show(render_table(("ENGINE", "PLUGIN", "CHECKED AGAINST"), rows))
     for wrapper in found.site:
-        click.echo(f"site plugin {wrapper.name}: {wrapper.distribution} {wrapper.version}")
+        show(f"site plugin {wrapper.name}: {wrapper.distribution} {wrapper.version}")
     for refused in found.refused:
-        click.echo(str(refused))
+        show(str(refused))
 
 
 def _plain(found: Engines) -> dict[str, Any]:
