@@ -6,16 +6,12 @@ inside the command that needs it: `llmgw --help` must stay quick.
 
 from __future__ import annotations
 
-import gc
 import sys
 
 import click
 
 from llmgw_core.cli.lazy import LazyGroup
 from llmgw_core.errors import LlmgwError
-
-# A start makes many objects and hardly any garbage: looking for it took 4 % of an engine-check.
-gc.set_threshold(50_000, 20, 20)
 
 INTERRUPTED = 130
 OPERATOR_ERROR = 2
