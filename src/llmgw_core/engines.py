@@ -163,13 +163,13 @@ class Engines:
 
     def announce(self, fact: object) -> None:
         """Tell every plugin that observes; one that raises is logged and stops nobody."""
-        import logging
-
         for name, plugin in self._manager.list_name_plugin():
             others = [other for other in self._manager.get_plugins() if other is not plugin]
             try:
                 self._manager.subset_hook_caller("llmgw_announce", others)(fact=fact)
             except Exception:
+                import logging
+
                 logging.getLogger("llmgw.plugins").exception("observer failed", extra={"plugin": name})
 
     def _call(self, engine: str, hook: str, gives: type[T], **arguments: object) -> T:

@@ -12,12 +12,8 @@ from attrs import evolve
 
 from llmgw_core.engine import Command, Exit
 from llmgw_core.help.environment import HELP_ENV, UNSET_HELP_ENV
-from llmgw_engine_llamacpp.failures import argument_errors
-from llmgw_engine_llamacpp.info import SERVER
+from llmgw_engine_llamacpp.info import SERVER, UNSET_ENV
 
-# LLAMA_ARG_* and the config file in XDG_CONFIG_HOME (b10434 on) are read before `--help` is answered:
-# `LLAMA_ARG_PORT=abc llama-server --help` exits 1.
-UNSET_ENV = ("LLAMA_ARG_*", "LLAMA_API_KEY", "LLAMA_LOG_*", "LLAMA_OFFLINE", "LLAMA_CHAT_TEMPLATE_KWARGS")
 _ENV = {**HELP_ENV, "XDG_CONFIG_HOME": "/nonexistent"}
 
 # Parsed, they act: --rpc connects (b10991 aborts when a worker is not there), --log-file truncates the file (b10434,
@@ -82,6 +78,8 @@ def _harmless(args: Sequence[str]) -> Iterator[str]:
 
 
 def read_dry_run(exit: Exit) -> tuple[str, ...] | None:
+    from llmgw_engine_llamacpp.failures import argument_errors  # many patterns, which few commands need
+
     if exit.code == 0:
         return ()
     return (argument_errors(exit.log_tail) or None) if exit.code == 1 else None

@@ -21,8 +21,7 @@ from llmgw_core.engine import (
     Stop,
     StopStep,
 )
-from llmgw_engine_llamacpp.asking import UNSET_ENV
-from llmgw_engine_llamacpp.info import RPC_SERVER, SERVER
+from llmgw_engine_llamacpp.info import RPC_SERVER, SERVER, UNSET_ENV
 
 # SIGTERM does not drain: an idle server ends at once, one with a stream at its next ping, one with a plain request
 # only when the client leaves; the second SIGTERM ends it at once. A worker that goes first makes the head abort.

@@ -8,6 +8,10 @@ from llmgw_engine_llamacpp.renames import RENAMES
 SERVER = "llama-server"
 RPC_SERVER = "ggml-rpc-server"
 
+# LLAMA_ARG_* and the config file in XDG_CONFIG_HOME (b10434 on) are read before `--help` is answered:
+# `LLAMA_ARG_PORT=abc llama-server --help` exits 1.
+UNSET_ENV = ("LLAMA_ARG_*", "LLAMA_API_KEY", "LLAMA_LOG_*", "LLAMA_OFFLINE", "LLAMA_CHAT_TEMPLATE_KWARGS")
+
 _IN_THE_GGUF = "a GGUF file holds its tensors in their types; the server does not convert them"
 _BY_LAYERS = "llama.cpp spreads layers over all devices that it sees, by their free memory"
 
