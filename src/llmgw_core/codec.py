@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any, TypeVar, get_origin
 
 import attrs
@@ -99,6 +100,18 @@ def parse_toml(text: str, name: str) -> dict[str, Any]:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise BadFile(name, (f"not TOML: {error}",)) from error
+    except RecursionError:
+        raise BadFile(name, ("its tables or lists are nested too deeply",)) from None
+
+
+def read_toml_text(path: Path) -> str:
+    """An operator's file; raises `BadFile` where it is no text, and OSError where it cannot be read."""
+    try:
+        return path.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise BadFile(str(path), (f"it is not UTF-8 (byte {error.start})",)) from error
+    except ValueError as error:  # a path with a NUL in it
+        raise BadFile(repr(str(path)), (f"cannot be read: {error}",)) from error
 
 
 def parse_values(values: dict[str, Any], name: str, kind: type[T]) -> T:

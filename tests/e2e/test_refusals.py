@@ -361,7 +361,7 @@ async def test_a_live_link_is_closed_at_once_and_the_next_is_refused(plane: Made
 
 async def test_a_renewed_certificate_that_never_came_is_revoked_with_its_name(tmp_path: Path) -> None:
     async with running_control(tmp_path, renews=True) as plane:
-        files, key = plane.node("gpu1"), make_key()
+        files, key = plane.authority.make(Role.NODE, "gpu1", age=timedelta(days=70)), make_key()
         async with live_node(plane, files) as peer:
             await peer.link.say(RenewCertificate(make_request(key).decode()))
             renewed = await peer.expect(CertificateRenewed)

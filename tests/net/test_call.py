@@ -27,6 +27,7 @@ Handler = Callable[[trio.SSLStream[trio.SocketStream]], Awaitable[None]]
         ("https://control", Server("control", 7443)),
         ("https://control:8443", Server("control", 8443)),
         ("https://10.0.0.1:7443/", Server("10.0.0.1", 7443)),
+        ("https://node_1.example.org.", Server("node_1.example.org.", 7443)),
         ("https://[fe80::1]:7443", Server("fe80::1", 7443)),
         ("HTTPS://Control.Example.org", Server("control.example.org", 7443)),
     ],
@@ -34,6 +35,12 @@ Handler = Callable[[trio.SSLStream[trio.SocketStream]], Awaitable[None]]
 def test_an_address(text: str, server: Server) -> None:
     assert parse_server(text) == server
     assert parse_server(str(server)) == server
+
+
+async def test_a_name_that_dns_cannot_know_is_not_reached(fleet: MadeAuthority) -> None:
+    with pytest.raises(NotReached, match="no name that DNS could know"):
+        async with call(Server("a..b"), fleet.files(Role.OPERATOR, "alice"), right_now()):
+            pass
 
 
 @pytest.mark.parametrize(
@@ -46,6 +53,14 @@ def test_an_address(text: str, server: Server) -> None:
         "https://",
         "https://control:port",
         "https://control:99999",
+        "https://control:0",
+        'https://a"b',
+        "https://a..b",
+        "https://.foo",
+        "https://" + "a" * 64,
+        "https://" + ".".join(["a" * 60] * 5),
+        "https://a b",
+        "https://kö\u0308",
         "https://control/path",
         "https://control?x=1",
         "https://control#x",

@@ -27,10 +27,10 @@ from llmgw_core.store.reading import (
     Event,
     Revocation,
     StoredNode,
+    read_certificates,
     read_events,
     read_nodes,
     read_revocations,
-    read_serials,
 )
 
 CONNECTED = NodeConnected("gpu1", "node", "aa", "key-a", 9000.0, "10.0.0.1:5", "i1", 100.0)
@@ -114,8 +114,8 @@ def test_every_certificate_that_was_shown_under_a_name_is_kept_even_when_the_nod
 ) -> None:
     renewed = CertificateSeen("gpu1", "node", "bb", 9000.0, 200.0)
     database.commit([CONNECTED, renewed, renewed, evolve(CONNECTED, serial="cc", now=300.0), NodeRemoved("gpu1")])
-    assert read_serials(database, "gpu1") == ("aa", "bb", "cc")
-    assert read_serials(database, "gpu2") == ()
+    assert [each.serial for each in read_certificates(database, "gpu1")] == ["aa", "bb", "cc"]
+    assert read_certificates(database, "gpu2") == ()
 
 
 def test_revocations_come_and_go_and_the_first_reason_stays(database: Database) -> None:

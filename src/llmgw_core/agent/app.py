@@ -11,16 +11,24 @@ from contextlib import contextmanager
 
 import trio
 
+from llmgw_core.agent.checks import EngineChecks
 from llmgw_core.agent.connection import Connection
-from llmgw_core.agent.facts import Picture, named_programs, watch_engines, watch_hardware
+from llmgw_core.agent.facts import (
+    Picture,
+    infiniband_look,
+    named_programs,
+    unknown_programs,
+    watch_engines,
+    watch_hardware,
+)
 from llmgw_core.agent.renewal import Renewal, finish_replacing
 from llmgw_core.agent.settings import AgentSettings
-from llmgw_core.discovery.infiniband import read_tree
 from llmgw_core.engines import Engines
 from llmgw_core.errors import LlmgwError
 from llmgw_core.examine.installed import Installation, check_installed
 from llmgw_core.model.identity import Role
 from llmgw_core.net.tls import client_context, require_own
+from llmgw_core.pki.files import describe_open_key
 from llmgw_core.plan.fabric import impossible_fabrics
 from llmgw_core.plan.plain_report import plain_report
 from llmgw_core.plugins import load_engines
@@ -39,10 +47,19 @@ async def run_agent(settings: AgentSettings) -> None:
         finish_replacing(settings.credentials)
         client_context(settings.credentials)  # what is wrong with a file is said at the start
         require_own(settings.credentials, Role.NODE, settings.node)
-        impossible = impossible_fabrics(settings.fabrics, read_tree(settings.ib_root))
+        _warn(describe_open_key(settings.credentials.key))
+        impossible = impossible_fabrics(settings.fabrics, await infiniband_look(settings.ib_root).take())
         if impossible:
             raise CannotStart("\n".join(impossible))
-        await _run(settings, load_engines())
+        engines = load_engines()
+        for mistake in unknown_programs(engines, settings):
+            _warn(mistake)
+        await _run(settings, engines)
+
+
+def _warn(said: str | None) -> None:
+    if said:
+        _log.warning("%s", said)
 
 
 async def _run(settings: AgentSettings, engines: Engines) -> None:
@@ -52,7 +69,8 @@ async def _run(settings: AgentSettings, engines: Engines) -> None:
     async def check_engine(order: CheckEngine) -> EngineChecked:
         return await _check_engine(engines, settings, order)
 
-    connection = Connection(settings, picture, check_engine, renewal.watch, renewal.take)
+    checks = EngineChecks(check_engine)
+    connection = Connection(settings, picture, checks.answer, renewal.watch, renewal.take)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(_stop_on_signal, nursery.cancel_scope)
         nursery.start_soon(watch_hardware, picture, settings)

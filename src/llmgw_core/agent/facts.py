@@ -9,7 +9,9 @@ from __future__ import annotations
 import logging
 import os
 import shutil
+from collections.abc import Iterator
 from contextlib import suppress
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -17,6 +19,8 @@ from typing import Any
 import trio
 from attrs import evolve
 
+from llmgw_core.agent.bounds import bound_facts
+from llmgw_core.agent.look import LOOK_LIMIT_S, Look
 from llmgw_core.agent.settings import AgentSettings
 from llmgw_core.discovery.engines import Inspected, Named, inventory
 from llmgw_core.discovery.gpus import NvidiaSmi
@@ -51,7 +55,7 @@ class Picture:
         self._changed = trio.Event()
 
     def change(self, **changes: Any) -> None:
-        changed = evolve(self.facts, **changes)
+        changed = bound_facts(evolve(self.facts, **changes))
         if changed != self.facts:
             self.facts = changed
             self._changed.set()
@@ -67,17 +71,20 @@ class Picture:
 async def watch_hardware(picture: Picture, settings: AgentSettings) -> None:
     """GPUs, InfiniBand, fabrics, disk: at once, and again and again."""
     nvidia_smi = NvidiaSmi(settings.nvidia_smi, environ=os.environ)
+    infiniband = infiniband_look(settings.ib_root)
+    disk = Look(partial(_disk_free_mib, settings.state), None)
+    picture.change(machine_id=_machine_id())
     while True:
-        await look_at_hardware(picture, settings, nvidia_smi)
+        ports = await infiniband.take()
+        fabrics = resolve_fabrics(settings.fabrics, ports, picture.facts.fabrics)
+        picture.change(infiniband=ports, fabrics=fabrics, disk_free_mib=await disk.take())
+        picture.change(gpus=await nvidia_smi.fetch_gpus())
         await trio.sleep(LOOK_EVERY_S)
 
 
-async def look_at_hardware(picture: Picture, settings: AgentSettings, nvidia_smi: NvidiaSmi) -> None:
-    infiniband = await trio.to_thread.run_sync(read_tree, settings.ib_root)
-    fabrics = resolve_fabrics(settings.fabrics, infiniband, picture.facts.fabrics)
-    free = await trio.to_thread.run_sync(_disk_free_mib, settings.state)
-    picture.change(infiniband=infiniband, fabrics=fabrics, disk_free_mib=free, machine_id=_machine_id())
-    picture.change(gpus=await nvidia_smi.fetch_gpus())
+def infiniband_look(root: Path) -> Look[IbReport]:
+    reason = f"{root} could not be read within {LOOK_LIMIT_S:g} s: a file of it blocks"
+    return Look(partial(read_tree, root), IbReport(Found.FAILED, reason=reason))
 
 
 def _disk_free_mib(directory: Path) -> int | None:
@@ -96,14 +103,28 @@ async def watch_engines(picture: Picture, settings: AgentSettings, engines: Engi
     """The inventory of engines: at once from what the last agent kept, then what changed since."""
     kept = settings.state / INVENTORY_FILE
     inspected = read_inventory(kept)
-    picture.change(engines=tuple(each.found for each in inspected), refused_plugins=tuple(map(str, engines.refused)))
+    refused = (*map(str, engines.refused), *unknown_programs(engines, settings))
+    picture.change(engines=tuple(each.found for each in inspected), refused_plugins=refused)
     while True:
         before = inspected
-        inspected = await inventory(engines, named_programs(engines, settings), before)
+        show_one = partial(_show_one, picture)  # an engine whose help hangs hides no other
+        inspected = await inventory(engines, named_programs(engines, settings), before, show_one)
         picture.change(engines=tuple(each.found for each in inspected))
         if inspected != before:
             _keep(kept, inspected)
         await trio.sleep(INVENTORY_EVERY_S)
+
+
+def _show_one(picture: Picture, one: Inspected) -> None:
+    shown = {each.engine: each for each in (*picture.facts.engines, one.found)}
+    picture.change(engines=tuple(shown[name] for name in sorted(shown)))
+
+
+def unknown_programs(engines: Engines, settings: AgentSettings) -> Iterator[str]:
+    """The programs that the operator named and no plugin runs, each with what could have been meant."""
+    known = sorted(program.name for plugin in engines.loaded for program in plugin.info.programs)
+    for name in sorted(set(settings.programs) - set(known)):
+        yield f"engines.{name}: no loaded plugin has a program {name!r} (there are: {', '.join(known) or 'none'})"
 
 
 def named_programs(engines: Engines, settings: AgentSettings) -> Named:

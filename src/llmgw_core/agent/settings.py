@@ -7,12 +7,15 @@ from pathlib import Path
 
 from attrs import field, frozen
 
+from llmgw_core.errors import LlmgwError
 from llmgw_core.model.identity import check_name
 from llmgw_core.model.node import RENDEZVOUS_PORTS, SERVE_PORTS, BadPorts, PortRange
 from llmgw_core.model.replica import frozen_mapping
 from llmgw_core.net.call import Server, parse_server
 from llmgw_core.net.tls import CredentialFiles
 from llmgw_core.plan.fabric_words import StatedFabric, parse_fabrics
+
+_PORT_DIGITS = 5
 
 
 @frozen(kw_only=True)
@@ -61,10 +64,10 @@ def understand(file: AgentFile) -> AgentSettings:
     return AgentSettings(
         node=check_name(file.node),
         server=parse_server(file.server),
-        credentials=CredentialFiles(Path(file.certificate), Path(file.key), Path(file.authority)),
-        state=Path(file.state),
-        nvidia_smi=file.nvidia_smi,
-        ib_root=Path(file.ib_root),
+        credentials=CredentialFiles(_path(file.certificate), _path(file.key), _path(file.authority)),
+        state=_path(file.state),
+        nvidia_smi=str(_path(file.nvidia_smi)),
+        ib_root=_path(file.ib_root),
         fabrics=parse_fabrics(file.fabrics),
         serve_ports=serve,
         rendezvous_ports=rendezvous,
@@ -72,9 +75,15 @@ def understand(file: AgentFile) -> AgentSettings:
     )
 
 
+def _path(text: str) -> Path:
+    if not text or "\0" in text:
+        raise LlmgwError(f"{text!r} can be no file: it is empty, or has a NUL in it")
+    return Path(text)
+
+
 def parse_ports(text: str) -> PortRange:
     """From `FIRST-LAST`."""
     first, _, last = text.partition("-")
-    if not (first.isdecimal() and last.isdecimal()):
+    if not all(each.isascii() and each.isdecimal() and len(each) <= _PORT_DIGITS for each in (first, last)):
         raise BadPorts(f"ports {text!r}: expected FIRST-LAST, for example {SERVE_PORTS}")
     return PortRange(int(first), int(last))

@@ -66,14 +66,12 @@ def main() -> None:
 def _run() -> int:
     try:
         code = llmgw(prog_name="llmgw", standalone_mode=False)
-    except BrokenPipeError:  # click's own help or version: what it prints by itself
-        print_nowhere()
-        return 0
     except click.ClickException as error:
         error.show()
         return error.exit_code
     except SystemExit as error:
-        code = error.code
+        # click's own help, whose reader has gone, ends with 1.
+        code = 0 if isinstance(error.__context__, BrokenPipeError) else error.code
     return code if isinstance(code, int) else 0
 
 

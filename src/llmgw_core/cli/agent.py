@@ -44,13 +44,13 @@ def agent(config: Path | None, log_json: bool, **given: Any) -> None:
 
 def _read_settings(config: Path | None) -> tuple[str, dict[str, Any]]:
     """The file's values, and what to call them in a message."""
-    from llmgw_core.codec import parse_toml
+    from llmgw_core.codec import parse_toml, read_toml_text
 
     path = config or (DEFAULT_FILE if DEFAULT_FILE.exists() else None)
     if path is None:
         return "agent settings", {}
     try:
-        return str(path), parse_toml(path.read_text(encoding="utf-8"), str(path))
+        return str(path), parse_toml(read_toml_text(path), str(path))
     except OSError as error:
         raise click.UsageError(f"cannot read {path}: {error.strerror}") from error
 

@@ -36,10 +36,10 @@ class Context:
         return ContextFile(server=self.server or kept.server, identity=self.identity or kept.identity)
 
     def _read(self) -> ContextFile:
-        from llmgw_core.codec import parse_file
+        from llmgw_core.codec import parse_file, read_toml_text
 
         try:
-            text = self.file.read_text(encoding="utf-8")
+            text = read_toml_text(self.file)
         except FileNotFoundError:
             way = "llmgw ctl use --server https://HOST:7443 --identity PREFIX"
             raise LlmgwError(f"no control plane is named, and there is no {self.file}; `{way}` writes it") from None
@@ -59,15 +59,28 @@ def default_file() -> Path:
 def use(context: Context, server: str, identity: str) -> None:
     """Write the context file, so that the other commands need no flags."""
     from llmgw_core.cli.identity import identity_files
+    from llmgw_core.model.identity import Role
     from llmgw_core.net.call import parse_server
+    from llmgw_core.net.tls import require_own
     from llmgw_core.pki.files import read_pair
 
-    files = identity_files(str(Path(identity).absolute()))
+    prefix = str(Path(identity).absolute())
+    files = identity_files(prefix)
     read_pair(files.certificate, files.key)
-    kept = f'server = "{parse_server(server)}"\nidentity = {_quoted(str(Path(identity).absolute()))}\n'
-    context.file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    context.file.write_text(kept, encoding="utf-8")
+    require_own(files, Role.OPERATOR)
+    kept = f"server = {_quoted(str(parse_server(server)))}\nidentity = {_quoted(prefix)}\n"
+    _write(context.file, kept)
     show(f"wrote {context.file}")
+
+
+def _write(file: Path, text: str) -> None:
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        file.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise LlmgwError(f"cannot write {file}: {error.strerror}") from error
+    except ValueError as error:  # a NUL in the path, or half a character in the text
+        raise LlmgwError(f"cannot write {str(file)!r}: {error}") from error
 
 
 def _quoted(text: str) -> str:

@@ -6,6 +6,9 @@ from pathlib import Path
 
 import click
 
+_seconds = click.FloatRange(0.05, 7 * 24 * 3600.0)
+"""From what a loop can keep to a week; not a number is outside."""
+
 
 @click.command()
 @click.option("--identity", required=True, metavar="PREFIX", help="PREFIX.crt, PREFIX.key and ca.crt beside them.")
@@ -22,9 +25,14 @@ import click
     type=click.Path(file_okay=False, exists=True, path_type=Path),
     help="The authority's directory, if it is on this machine: certificates are then renewed over the link.",
 )
-@click.option("--heartbeat", type=float, default=5.0, show_default=True, metavar="SECONDS", help="Of each agent.")
+@click.option("--heartbeat", type=_seconds, default=5.0, show_default=True, metavar="SECONDS", help="Of each agent.")
 @click.option(
-    "--lost-after", type=float, default=60.0, show_default=True, metavar="SECONDS", help="When a silent node is lost."
+    "--lost-after",
+    type=_seconds,
+    default=60.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="When a silent node is lost.",
 )
 @click.option("--log-json", is_flag=True, help="Log JSON lines.")
 def control(
@@ -44,8 +52,11 @@ def control(
     trio.run(run_control, settings)
 
 
+_PORT_DIGITS, _LAST_PORT = 5, 65535
+
+
 def _parse_listen(text: str) -> tuple[str | None, int]:
     host, _, port = text.rpartition(":")
-    if not port.isdigit() or int(port) > 65535:
+    if not (port.isascii() and port.isdecimal() and len(port) <= _PORT_DIGITS and int(port) <= _LAST_PORT):
         raise click.UsageError(f"--listen {text!r}: write ADDRESS:PORT, or :PORT for all addresses")
     return host.strip("[]") or None, int(port)

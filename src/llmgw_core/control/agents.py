@@ -6,6 +6,8 @@ a superseded connection does at its end never touches the newer one's node.
 
 from __future__ import annotations
 
+from math import inf
+
 import trio
 
 from llmgw_core.control.fleet import Connection, Fleet, Node
@@ -13,11 +15,12 @@ from llmgw_core.control.plane import Plane, log
 from llmgw_core.control.renewal import renew_certificate
 from llmgw_core.control.visit import Visit
 from llmgw_core.errors import LlmgwError
+from llmgw_core.model.node import NodeFacts
 from llmgw_core.net.link import LinkClosed, TooLarge
-from llmgw_core.plan.admission import Admitted, Caller, NotAdmitted, admit
+from llmgw_core.plan.admission import Admitted, Allowance, Caller, NotAdmitted, admit
 from llmgw_core.plan.liveness import NodeState
 from llmgw_core.store.change import Change, NodeConnected, NodeReported
-from llmgw_core.wire.facts import render_facts
+from llmgw_core.wire.facts import bounded, render_facts
 from llmgw_core.wire.message import (
     Acknowledged,
     EngineChecked,
@@ -47,7 +50,7 @@ async def serve_agent(plane: Plane, visit: Visit) -> None:
         connection = await _let_in(plane, visit, scope)
         node = plane.fleet.nodes[visit.identity.name]
         try:
-            await visit.link.say(answer)
+            await connection.say(answer)
             await _converse(plane, node, connection, end)
         except LlmgwError as error:
             await connection.outlast_end()
@@ -73,7 +76,16 @@ async def _let_in(plane: Plane, visit: Visit, scope: trio.CancelScope) -> Connec
     )
     if isinstance(decided, NotAdmitted):
         raise NotLetIn(decided.reason)
-    connection = Connection(next(fleet.numbers), visit.link, visit.identity, visit.serial, caller, scope)
+    connection = Connection(
+        number=next(fleet.numbers),
+        link=visit.link,
+        identity=visit.identity,
+        serial=visit.serial,
+        caller=caller,
+        scope=scope,
+        since=visit.since,
+        until=visit.until,
+    )
     _place(fleet, visit, connection, plane.now())
     try:
         await plane.writer.write(*_changes_at_entry(plane, visit, decided))
@@ -102,6 +114,7 @@ def _place(fleet: Fleet, visit: Visit, connection: Connection, now: float) -> No
         first_seen=old.first_seen if old else now,
         last_heard=now,
         connection=connection,
+        stores=old.stores if old else Allowance(),
         announced=NodeState.ONLINE,
     )
 
@@ -134,33 +147,46 @@ def _changes_at_entry(plane: Plane, visit: Visit, decided: Admitted) -> list[Cha
 
 
 async def _converse(plane: Plane, node: Node, connection: Connection, end: ControlEnd) -> None:
-    """Hear the agent until it is silent for too long."""
+    """Hear the agent until it is silent for too long. Of the reports that come too fast, the last one is stored."""
+    waiting: Report | None = None
     while True:
-        with trio.move_on_after(max(0.0, plane.fleet.patience_s(node, plane.now()))) as patience:
+        patience_s = max(0.0, plane.fleet.patience_s(node, plane.now()))
+        message = None
+        with trio.move_on_after(min(patience_s, node.stores.wait_s(plane.now()) if waiting else inf)):
             message = await connection.link.hear()
-        if patience.cancelled_caught:
-            if plane.fleet.patience_s(node, plane.now()) > 0:
-                continue  # it was us who slept: what the node said meanwhile is still to be heard
+        if message is not None:
+            waiting = end.hear(message) or waiting
+            node.last_heard = plane.now()
+            await _answer(plane, node, connection, message)
+        elif plane.fleet.patience_s(node, plane.now()) <= 0:  # else it was us who slept, or something is to be stored
             await connection.end(f"node {node.name}: nothing was heard for {plane.fleet.pace.lost_after_s:g} s")
             return
-        report = end.hear(message)
-        node.last_heard = plane.now()
-        if report is not None:
-            await _store(plane, node, report)
-        await _answer(plane, node, connection, message)
+        if waiting is not None and node.stores.wait_s(plane.now()) <= 0:
+            await _store(plane, node, waiting)
+            await _acknowledge(connection, waiting)
+            waiting = None
+        elif isinstance(message, Report) and waiting is None:
+            await _acknowledge(connection, message)  # it is stored already, by an earlier link
+
+
+async def _acknowledge(connection: Connection, report: Report) -> None:
+    connection.live = True
+    await connection.say(Acknowledged(report.number))
 
 
 async def _store(plane: Plane, node: Node, report: Report) -> None:
-    stored = NodeReported(node.name, node.instance, report.number, render_facts(report.facts), plane.now())
-    events = [plane.event(kind, node.name, reason) for kind, reason in _news(node, report)]
+    facts = bounded(report.facts)
+    node.stores = node.stores.taken(plane.now())
+    stored = NodeReported(node.name, node.instance, report.number, render_facts(facts), plane.now())
+    events = [plane.event(kind, node.name, reason) for kind, reason in _news(node, facts)]
     await plane.writer.write(stored, *events)
-    node.facts = report.facts
+    node.facts = facts
     node.report_number = report.number
 
 
-def _news(node: Node, report: Report) -> list[tuple[str, str]]:
+def _news(node: Node, new: NodeFacts) -> list[tuple[str, str]]:
     """What of a report is worth an event."""
-    old, new = node.facts, report.facts
+    old = node.facts
     if old is None:
         return [("node reported", f"agent {new.agent_version}, {len(new.gpus.gpus)} GPUs")]
     found = []
@@ -177,21 +203,20 @@ def _news(node: Node, report: Report) -> list[tuple[str, str]]:
 
 async def _answer(plane: Plane, node: Node, connection: Connection, message: Message | Unknown) -> None:
     match message:
-        case Report(number=number):
-            await connection.link.say(Acknowledged(number))
         case Heartbeat(number=number):
-            await connection.link.say(HeartbeatSeen(number))
-        case EngineChecked(id=id) if id in connection.answers:
-            connection.answers.pop(id).send_nowait(message)
+            await connection.say(HeartbeatSeen(number))
+        case EngineChecked():
+            connection.answer(message)
         case RenewCertificate(request_pem=request):
-            await connection.link.say(await renew_certificate(plane, connection.identity, request))
+            await connection.say(await renew_certificate(plane, connection, request))
         case _:
             pass
 
 
 async def _see_off(plane: Plane, node: Node, connection: Connection) -> None:
-    for waiting in connection.answers.values():
-        waiting.close()
+    connection.live = False
+    for check in tuple(connection.checks.values()):
+        connection.finish(check)
     current = plane.fleet.nodes.get(node.name)
     why = connection.why_closed or "the connection is gone"
     if current is None or current.connection is not connection:

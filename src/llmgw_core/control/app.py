@@ -24,7 +24,7 @@ from llmgw_core.control.fleet import Fleet
 from llmgw_core.control.plane import Plane, log
 from llmgw_core.control.tidy import calm_down, give_back_when_quiet
 from llmgw_core.control.visitor import receive
-from llmgw_core.control.watch import watch_clock, watch_nodes
+from llmgw_core.control.watch import watch_certificates, watch_clock, watch_nodes
 from llmgw_core.control.writer import open_writer
 from llmgw_core.errors import LlmgwError
 from llmgw_core.model.identity import Role
@@ -117,6 +117,7 @@ async def _serve(
         nursery.start_soon(give_back_when_quiet, plane.fleet)
         nursery.start_soon(watch_clock, plane)
         nursery.start_soon(watch_nodes, plane)
+        nursery.start_soon(watch_certificates, plane)
         for listener in listeners:
             log.info("listening", extra={"address": str(listener.socket.getsockname())})
         task_status.started(listeners)

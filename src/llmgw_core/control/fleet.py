@@ -6,17 +6,19 @@ is told. A connection has a number: what a superseded one does afterwards never 
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Iterable
+import logging
+from collections import Counter, deque
+from collections.abc import Collection, Iterable
 from itertools import count
+from math import inf
 
 import trio
 from attrs import define, field
 
 from llmgw_core.model.identity import Identity
 from llmgw_core.model.node import NodeFacts
-from llmgw_core.net.link import Link
-from llmgw_core.plan.admission import Caller
+from llmgw_core.net.link import Link, LinkClosed
+from llmgw_core.plan.admission import Allowance, Caller
 from llmgw_core.plan.liveness import (
     NodeState,
     Pace,
@@ -28,8 +30,25 @@ from llmgw_core.plan.liveness import (
     slept_since,
 )
 from llmgw_core.store.reading import Revocation, StoredNode
-from llmgw_core.wire.facts import parse_facts
-from llmgw_core.wire.message import EngineChecked
+from llmgw_core.wire.facts import bounded, parse_facts
+from llmgw_core.wire.message import EngineChecked, Message
+
+log = logging.getLogger("llmgw.control")
+
+
+SAY_S = 20.0
+"""How long a peer may take to take a message."""
+
+
+@define(eq=False)
+class Check:
+    """An engine-check that runs on a node, and all who wait for it."""
+
+    id: int
+    engine: str
+    done: trio.Event = field(factory=trio.Event)
+    answer: EngineChecked | None = None
+    """None when it is done: it has come to nothing."""
 
 
 @define(eq=False)
@@ -43,8 +62,33 @@ class Connection:
     caller: Caller
     scope: trio.CancelScope
     why_closed: str = ""
-    answers: dict[int, trio.MemorySendChannel[EngineChecked]] = field(factory=dict)
-    """By command id, who waits for its answer."""
+    since: float = 0.0
+    until: float = inf
+    """Of its certificate, seconds since 1970."""
+    live: bool = False
+    """Whether a node's snapshot is there: commands may be said."""
+    checks: dict[str, Check] = field(factory=dict)
+    """By engine, what runs on the node."""
+
+    async def say(self, message: Message) -> None:
+        """Send; a peer that does not take it in time has ended its link."""
+        with trio.move_on_after(SAY_S) as saying:
+            await self.link.say(message)
+        if saying.cancelled_caught:
+            raise LinkClosed(f"{self.identity.name} takes nothing: what was said to it has waited for {SAY_S:g} s")
+
+    def answer(self, message: EngineChecked) -> None:
+        for check in self.checks.values():
+            if check.id == message.id:
+                return self.finish(check, message)
+        return None
+
+    def finish(self, check: Check, answer: EngineChecked | None = None) -> None:
+        """Whoever waits for it goes on; without an answer it has come to nothing."""
+        if self.checks.get(check.engine) is check:
+            del self.checks[check.engine]
+        check.answer = check.answer or answer
+        check.done.set()
 
     async def end(self, reason: str) -> None:
         """Tell the peer why, and let its task end."""
@@ -75,6 +119,8 @@ class Node:
     first_seen: float
     last_heard: float
     connection: Connection | None = None
+    stores: Allowance = field(factory=Allowance)
+    """How often its reports may still be stored."""
     announced: NodeState | None = None
     """The state of which the last event told."""
 
@@ -93,6 +139,10 @@ class Fleet:
     nodes: dict[str, Node] = field(factory=dict)
     revoked: dict[str, Revocation] = field(factory=dict)
     """By serial."""
+    barred: Counter[Identity] = field(factory=Counter)
+    """Who is being revoked right now: nothing is signed for them, and they are not let in."""
+    renewed: dict[Identity, float] = field(factory=dict)
+    """When a certificate was last given out over a link."""
     operators: set[Connection] = field(factory=set)
     numbers: count[int] = field(factory=lambda: count(1))
     moved: int = 0
@@ -106,6 +156,7 @@ class Fleet:
 
     def load(self, nodes: Iterable[StoredNode], revocations: Iterable[Revocation]) -> None:
         for stored in nodes:
+            facts = _stored_facts(stored)
             self.nodes[stored.name] = Node(
                 name=stored.name,
                 serial=stored.serial,
@@ -113,10 +164,10 @@ class Fleet:
                 until=stored.until,
                 address=stored.address,
                 instance=stored.instance,
-                report_number=stored.report_number,
-                facts=parse_facts(stored.facts) if stored.facts else None,
+                report_number=stored.report_number if facts else 0,
+                facts=facts,
                 first_seen=stored.first_seen,
-                last_heard=stored.last_seen,
+                last_heard=min(stored.last_seen, self.started),  # the clock may have been set back
             )
         self.revoked = {each.serial: each for each in revocations}
 
@@ -157,8 +208,21 @@ class Fleet:
             lost_after_s=self.pace.lost_after_s,
         )
 
-    def connections_of(self, serials: Iterable[str]) -> list[Connection]:
-        """Every live link, a node's or an operator's, with one of these certificates."""
+    def connections(self) -> list[Connection]:
+        """Every live link, a node's or an operator's."""
+        return [*(node.connection for node in self.nodes.values() if node.connection), *self.operators]
+
+    def connections_of(self, serials: Iterable[str], identities: Collection[Identity] = ()) -> list[Connection]:
+        """Every live link with one of these certificates, or of one of these."""
         wanted = set(serials)
-        nodes = [node.connection for node in self.nodes.values() if node.connection]
-        return [connection for connection in [*nodes, *self.operators] if connection.serial in wanted]
+        return [each for each in self.connections() if each.serial in wanted or each.identity in identities]
+
+
+def _stored_facts(stored: StoredNode) -> NodeFacts | None:
+    """None for what nobody can read, as after a step back to an older release: the node reports again."""
+    try:
+        return bounded(parse_facts(stored.facts)) if stored.facts else None
+    except Exception as error:
+        reason = f"{type(error).__name__}: {str(error)[:200]}"
+        log.error("stored facts are unreadable and dropped", extra={"node": stored.name, "reason": reason})
+        return None

@@ -5,19 +5,29 @@ Rules: an order is stored before it is answered; what cannot be done is one line
 
 from __future__ import annotations
 
+from collections.abc import Awaitable
+from typing import Any
+
 import trio
 
+from llmgw_core.control.arguments import BadQuestion
 from llmgw_core.control.fleet import Connection
-from llmgw_core.control.operation import OPERATIONS, BadQuestion
+from llmgw_core.control.operation import OPERATIONS
 from llmgw_core.control.plane import Plane, log
 from llmgw_core.control.visit import Visit
 from llmgw_core.errors import LlmgwError
 from llmgw_core.net.link import LinkClosed, TooLong
 from llmgw_core.plan.admission import Caller
 from llmgw_core.store.change import CertificateSeen
+from llmgw_core.wire.facts import clipped
 from llmgw_core.wire.message import PROTOCOL, Answer, Ask, Failed, Unknown, Welcome
 from llmgw_core.wire.session import why_not_spoken
 
+FAILED_CHARACTERS = 2000
+NOTICE_S = 0.5
+"""How often it is looked whether who asked is still there."""
+WAITING = ("engine-check",)
+"""What only waits for somebody else, and ends with the link of who asked; all else is carried through."""
 IDLE_S = 600.0
 """An operator's link that asks nothing is closed after this."""
 
@@ -32,16 +42,26 @@ async def serve_operator(plane: Plane, visit: Visit) -> None:
         caller = Caller(visit.identity.name, visit.key, visit.address)
         number = next(plane.fleet.numbers)
         connection = Connection(number, visit.link, visit.identity, visit.serial, caller, scope)
+        connection.until = visit.until
         plane.fleet.operators.add(connection)
         try:
             # It is among the operators before anything is waited for: a revocation in this moment closes it too.
-            await plane.writer.write(seen)
-            await visit.link.say(Welcome(PROTOCOL, plane.fleet.heartbeat_s))
+            await _remember(plane, seen)
+            await connection.say(Welcome(PROTOCOL, plane.fleet.heartbeat_s))
             await _converse(plane, connection)
-        except LinkClosed:
+        except LinkClosed as error:
+            log.info("operator has gone", extra={"operator": visit.identity.name, "reason": str(error)})
             await connection.outlast_end()  # else: a command line that has its answer
         finally:
             plane.fleet.operators.discard(connection)
+
+
+async def _remember(plane: Plane, seen: CertificateSeen) -> None:
+    """A store that is full keeps no operator out: who else should make room, or revoke?"""
+    try:
+        await plane.writer.write(seen)
+    except LlmgwError as error:
+        log.error("not stored", extra={"operator": seen.name, "reason": str(error)})
 
 
 async def _converse(plane: Plane, connection: Connection) -> None:
@@ -59,17 +79,39 @@ async def _converse(plane: Plane, connection: Connection) -> None:
 
 async def _say(connection: Connection, answer: Answer | Failed) -> None:
     try:
-        await connection.link.say(answer)
+        await connection.say(answer)
     except TooLong as error:
-        await connection.link.say(Failed(answer.id, f"{error}; ask for less"))
+        await connection.say(Failed(answer.id, f"{error}; ask for less"))
 
 
 async def _answer(plane: Plane, connection: Connection, ask: Ask) -> Answer | Failed:
     operation = OPERATIONS.get(ask.what)
     if operation is None:
-        return Failed(ask.id, f"this control plane knows no operation {ask.what!r}; is it older than this command?")
+        what = repr(clipped(ask.what, 80))
+        return Failed(ask.id, f"this control plane knows no operation {what}; is it older than this command?")
     log.info("asked", extra={"operator": connection.identity.name, "what": ask.what})
     try:
-        return Answer(ask.id, await operation(plane, connection.identity.name, ask.arguments))
+        answer = operation(plane, connection.identity.name, ask.arguments)
+        return Answer(ask.id, await (_while_asked(connection, answer) if ask.what in WAITING else answer))
     except LlmgwError as error:
-        return Failed(ask.id, str(error))
+        return Failed(ask.id, clipped(str(error), FAILED_CHARACTERS))
+
+
+async def _while_asked(connection: Connection, operation: Awaitable[Any]) -> Any:
+    """The operation's answer; it ends with the link of who asked. Raises `LinkClosed` then."""
+    failed: LlmgwError | None = None
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(_notice_end, connection, nursery.cancel_scope)
+        try:
+            return await operation
+        except LlmgwError as error:
+            failed = error
+        finally:
+            nursery.cancel_scope.cancel()
+    raise LinkClosed("who asked has gone") if failed is None else failed
+
+
+async def _notice_end(connection: Connection, scope: trio.CancelScope) -> None:
+    while connection.link.closed is None:  # noqa: ASYNC110 - a link has no event for it
+        await trio.sleep(NOTICE_S)
+    scope.cancel()

@@ -12,7 +12,9 @@ from llmgw_core.control.fleet import Fleet
 from llmgw_core.control.writer import Writer
 from llmgw_core.store.change import EventHappened
 from llmgw_core.store.database import Database
+from llmgw_core.wire.facts import clipped
 
+EVENT_CHARACTERS = 500
 log = logging.getLogger("llmgw.control")
 
 
@@ -29,5 +31,6 @@ class Plane:
 
     def event(self, kind: str, node: str, reason: str) -> EventHappened:
         """A line for the log now, and a change for the store."""
+        reason = clipped(reason, EVENT_CHARACTERS)
         log.info(kind, extra={"node": node, "reason": reason})
         return EventHappened(kind, node, reason, self.now())

@@ -6,8 +6,9 @@ table shows, and fits into one message.
 
 from __future__ import annotations
 
+import json
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import attrs
@@ -17,10 +18,16 @@ from llmgw_core.control.fleet import Fleet, Node
 from llmgw_core.model.node import Fabric, NodeFacts
 from llmgw_core.plan.liveness import NodeState
 from llmgw_core.plan.refutation import FabricMember, refuted
-from llmgw_core.wire.facts import plain_facts
+from llmgw_core.wire.facts import clipped, fitting, plain_facts
+from llmgw_core.wire.message import MESSAGE_LIMIT_BYTES
 
 DAY_S = 86_400
 WARN_DAYS = 30
+MOST_TROUBLES = 50
+TROUBLE_CHARACTERS = 500
+NODE_BYTES = 16 * 1024
+"""Of one node in the list of all."""
+LIST_BYTES = MESSAGE_LIMIT_BYTES // 2
 
 
 @frozen
@@ -59,9 +66,17 @@ def node_views(fleet: Fleet, now: float) -> list[dict[str, Any]]:
     """All nodes by name, the same of each but for its facts, which are cut to what tells nodes apart."""
     compared = _compare(fleet)
     nodes = [fleet.nodes[name] for name in sorted(fleet.nodes)]
-    return [
-        {**_outline(fleet, node, now, compared), "facts": _brief(node.facts) if node.facts else None} for node in nodes
-    ]
+    return [_in_list(fleet, node, now, compared) for node in nodes]
+
+
+def _in_list(fleet: Fleet, node: Node, now: float, compared: _Comparison) -> dict[str, Any]:
+    """No node takes the others' room in the message: one with very much to say is shown without its facts."""
+    outline = _outline(fleet, node, now, compared)
+    brief = {**outline, "facts": _brief(node.facts) if node.facts else None}
+    if len(json.dumps(brief)) <= NODE_BYTES:
+        return brief
+    more = f"it says too much for this list: `llmgw ctl node {node.name}` shows it"
+    return {**outline, "troubles": [more], "facts": None}
 
 
 def _outline(fleet: Fleet, node: Node, now: float, compared: _Comparison) -> dict[str, Any]:
@@ -73,7 +88,7 @@ def _outline(fleet: Fleet, node: Node, now: float, compared: _Comparison) -> dic
         "first_seen": node.first_seen,
         "last_seen": node.last_heard,
         "days_left": int((node.until - now) // DAY_S),
-        "troubles": _troubles(fleet, node, state, now, compared),
+        "troubles": _few(_troubles(fleet, node, state, now, compared)),
     }
 
 
@@ -129,21 +144,26 @@ def _twins(name: str, twins: tuple[str, ...]) -> list[str]:
 
 def fabric_views(fleet: Fleet, now: float) -> list[dict[str, Any]]:
     """Each fabric with its members, and what refutes it."""
-    names = sorted({fabric.name for node in fleet.nodes.values() for fabric in _fabrics(node)})
-    refutations = _refutations(fleet)
-    return [
-        {
-            "name": name,
-            "refuted": [each.reason for each in refutations if each.fabric == name],
-            "members": [
-                {"node": node.name, "state": fleet.state(node, now).value, **attrs.asdict(fabric)}
-                for node in sorted(fleet.nodes.values(), key=lambda node: node.name)
-                for fabric in _fabrics(node)
-                if fabric.name == name
-            ],
-        }
-        for name in names
-    ]
+    members: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    for node in sorted(fleet.nodes.values(), key=lambda node: node.name):
+        state = fleet.state(node, now).value
+        for fabric in _fabrics(node):
+            members[fabric.name].append({"node": node.name, "state": state, **_shown_fabric(fabric)})
+    reasons: dict[str, list[str]] = defaultdict(list)
+    for each in _refutations(fleet):
+        reasons[each.fabric].append(each.reason)
+    views = [{"name": name, "refuted": _few(reasons[name]), "members": members[name]} for name in sorted(members)]
+    return fitting(views, LIST_BYTES, last=False)
+
+
+def _shown_fabric(fabric: Fabric) -> dict[str, Any]:
+    return {**attrs.asdict(fabric), "trouble": clipped(fabric.trouble, TROUBLE_CHARACTERS)}
+
+
+def _few(texts: Sequence[str]) -> list[str]:
+    """The first ones, none of them long, and how many more there are."""
+    shown = [clipped(each, TROUBLE_CHARACTERS) for each in texts[:MOST_TROUBLES]]
+    return shown + ([f"and {len(texts) - len(shown)} more"] if len(texts) > len(shown) else [])
 
 
 def _fabrics(node: Node) -> tuple[Fabric, ...]:

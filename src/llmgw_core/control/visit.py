@@ -8,6 +8,8 @@ from llmgw_core.model.identity import Identity
 from llmgw_core.net.link import Link
 from llmgw_core.wire.message import Hello
 
+HELLO_CHARACTERS = 200
+"""The longest name, release and instance."""
 HELLO_S = 10.0
 """How long a peer may take to its first message."""
 
@@ -20,6 +22,8 @@ class Visit:
     serial: str
     key: str
     """Fingerprint of the certificate's public key."""
+    since: float
+    """Begin of the certificate, seconds since 1970."""
     until: float
     """End of the certificate, seconds since 1970."""
     address: str

@@ -16,14 +16,14 @@ from cryptography import x509
 from llmgw_core.control.agents import serve_agent
 from llmgw_core.control.operators import serve_operator
 from llmgw_core.control.plane import Plane, log
-from llmgw_core.control.visit import HELLO_S, Visit
+from llmgw_core.control.visit import HELLO_CHARACTERS, HELLO_S, Visit
 from llmgw_core.errors import LlmgwError
 from llmgw_core.model.identity import Role
 from llmgw_core.net.door import Room, TurnedAway, shake_hands
 from llmgw_core.net.link import Link, LinkClosed, accept_link
 from llmgw_core.net.tls import Encrypted, peer_certificate
 from llmgw_core.pki.certificate import key_identifier, serial_text
-from llmgw_core.pki.identity import read_identity, verify_peer
+from llmgw_core.pki.identity import NotAnIdentity, read_identity, verify_peer
 from llmgw_core.wire.message import Hello
 from llmgw_core.wire.session import OutOfTurn
 
@@ -80,8 +80,18 @@ async def _meet(plane: Plane, link: Link, stream: Encrypted, keys: dict[str, str
 def _identify(plane: Plane, link: Link, hello: Hello, certificate: x509.Certificate, address: str) -> Visit:
     now = datetime.fromtimestamp(plane.now(), UTC)
     identity = verify_peer(certificate, now, roles=_ROLES, revoked=plane.fleet.revoked, claimed=hello.name)
-    until = certificate.not_valid_after_utc.timestamp()
-    return Visit(link, hello, identity, serial_text(certificate), key_identifier(certificate), until, address)
+    if plane.fleet.barred[identity] > 0:
+        raise NotAnIdentity(f"{identity.role.value} {identity.name} refused: its certificates are being revoked")
+    return Visit(
+        link=link,
+        hello=hello,
+        identity=identity,
+        serial=serial_text(certificate),
+        key=key_identifier(certificate),
+        since=certificate.not_valid_before_utc.timestamp(),
+        until=certificate.not_valid_after_utc.timestamp(),
+        address=address,
+    )
 
 
 async def _hear_hello(link: Link) -> Hello:
@@ -92,4 +102,8 @@ async def _hear_hello(link: Link) -> Hello:
         raise OutOfTurn(f"no Hello within {HELLO_S:g} s") from None
     if not isinstance(message, Hello):
         raise OutOfTurn(f"{type(message).__name__} in place of a Hello")
+    for what in ("name", "version", "instance"):
+        length = len(getattr(message, what))
+        if length > HELLO_CHARACTERS:
+            raise OutOfTurn(f"a Hello whose {what} has {length} characters, over {HELLO_CHARACTERS}")
     return message

@@ -5,11 +5,15 @@ Rules: what the control plane has slept itself is told too, and is nobody's sile
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
 import trio
 
-from llmgw_core.control.fleet import LOOK_EVERY_S
+from llmgw_core.control.fleet import LOOK_EVERY_S, Connection, Fleet
 from llmgw_core.control.plane import Plane, log
 from llmgw_core.errors import LlmgwError
+from llmgw_core.pki.identity import way_to_renew
+from llmgw_core.pki.validity import describe_time
 from llmgw_core.plan.liveness import NodeState
 from llmgw_core.store.change import Change, NodeLastSeen
 
@@ -39,6 +43,24 @@ async def watch_clock(plane: Plane) -> None:
         if sleep is not None:
             told = f"for {sleep.seconds:.0f} s, or its clock was set forward; silence in that time is nobody's fault"
             await _store(plane, [plane.event("control plane slept", "", told)])
+
+
+async def watch_certificates(plane: Plane) -> None:
+    """A link ends with its certificate."""
+    async with trio.open_nursery() as nursery:
+        while True:
+            await trio.sleep(LOOK_EVERY_S)
+            for connection in expired(plane.fleet, plane.now()):
+                who, end = connection.identity, datetime.fromtimestamp(connection.until, UTC)
+                told = f"its certificate expired on {describe_time(end)}; {way_to_renew(who)}"
+                reason = f"{who.role.value} {who.name} refused: {told}"
+                log.warning("refused", extra={"node": who.name, "reason": reason})
+                nursery.start_soon(connection.end, reason)
+
+
+def expired(fleet: Fleet, now: float) -> list[Connection]:
+    """The links whose certificates have ended, and that nobody is closing yet. Its last second still counts."""
+    return [each for each in fleet.connections() if now >= each.until + 1 and not each.why_closed]
 
 
 async def _store(plane: Plane, changes: list[Change]) -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from glob import glob
 from importlib.metadata import version
 
@@ -52,13 +52,24 @@ class Inspected:
     """Equal as long as the same files, plugins and core would be asked."""
 
 
-async def inventory(engines: Engines, named: Named, previous: Sequence[Inspected] = ()) -> tuple[Inspected, ...]:
-    """Every loaded plugin's engine, in the order of their names."""
+def _tell_nobody(_: Inspected) -> None:
+    pass
+
+
+async def inventory(
+    engines: Engines,
+    named: Named,
+    previous: Sequence[Inspected] = (),
+    tell: Callable[[Inspected], None] = _tell_nobody,
+) -> tuple[Inspected, ...]:
+    """Every loaded plugin's engine, in the order of their names; `tell` hears of each as soon as it is known."""
     known = {each.found.engine: each for each in previous}
     found: dict[str, Inspected] = {}
 
     async def inspect(plugin: LoadedPlugin) -> None:
-        found[plugin.info.name] = await _inspect(engines, plugin, named, known.get(plugin.info.name))
+        one = await _inspect(engines, plugin, named, known.get(plugin.info.name))
+        found[plugin.info.name] = one
+        tell(one)
 
     async with trio.open_nursery() as nursery:
         for plugin in engines.loaded:
@@ -84,6 +95,11 @@ async def _inspect(engines: Engines, plugin: LoadedPlugin, named: Named, before:
 
 async def _check(engines: Engines, info: EngineInfo, where: Installation) -> EngineFound:
     material = await examine_installed(engines, info, where)
+    # A help of many thousand flags takes its time, and the agent's heartbeats do not wait for it.
+    return await trio.to_thread.run_sync(_judge, engines, info, material, abandon_on_cancel=True)
+
+
+def _judge(engines: Engines, info: EngineInfo, material: Material) -> EngineFound:
     report = check_engine(engines, info.name, material)
     return EngineFound(
         engine=info.name,

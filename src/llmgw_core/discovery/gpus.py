@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import trio
 from attrs import evolve
@@ -59,7 +59,7 @@ class NvidiaSmi:
                 return GpuReport(Found.FAILED, reason=f"{path} cannot be started: {error.strerror or error}")
             if ended.timed_out:
                 return await self._give_up(path, ended.pid)
-            report = read_gpus(ended.stdout, fields, code=ended.code, signal=ended.signal, stderr=ended.stderr)
+            report = await trio.to_thread.run_sync(_read, ended, fields, abandon_on_cancel=True)
             if report.gpus or refused_field(f"{ended.stdout}\n{ended.stderr}") is None:
                 return evolve(report, reason="; ".join(filter(None, (refused, report.reason))))
             refused = report.reason
@@ -105,3 +105,7 @@ class NvidiaSmi:
             return f"{self._path} is no executable file" if there else f"nvidia-smi not found at {self._path}"
         searched = self._environ.get("PATH", os.defpath)
         return f"nvidia-smi not found: no {self._path} in {searched}; give its path with --nvidia-smi"
+
+
+def _read(ended: Finished, fields: Sequence[str]) -> GpuReport:
+    return read_gpus(ended.stdout, fields, code=ended.code, signal=ended.signal, stderr=ended.stderr)

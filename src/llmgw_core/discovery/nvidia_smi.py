@@ -36,6 +36,7 @@ FIELD_SETS: tuple[tuple[str, ...], ...] = (
 )
 """What to ask, the largest first: the next one is for a driver that does not know a field of the one before."""
 
+MOST_GPUS = 256
 SHOWN_LINES = 6
 """Of complaints."""
 SHOWN_CHARACTERS = 200
@@ -93,6 +94,7 @@ def read_gpus(
 def _read_lines(text: str, fields: Sequence[str]) -> _Reading:
     gpus: list[Gpu] = []
     complaints: list[str] = []
+    seen: set[str] = set()
     for line in _lines(text):
         cells = _cells(line, fields)
         if cells is not None and cells == [named(each) for each in fields]:
@@ -100,10 +102,13 @@ def _read_lines(text: str, fields: Sequence[str]) -> _Reading:
         gpu = read_gpu(dict(zip(map(named, fields), cells, strict=True))) if cells else None
         if gpu is None or cells is None:
             complaints.append(line)
-        elif gpu.uuid and gpu.uuid in {other.uuid for other in gpus}:
+        elif gpu.uuid and gpu.uuid in seen:
             complaints.append(f"{gpu.uuid} is listed twice")
+        elif len(gpus) == MOST_GPUS:
+            complaints.append(f"it lists more than {MOST_GPUS} GPUs")
         else:
             gpus.append(gpu)
+            seen.add(gpu.uuid or "")
             complaints += _bad_cells(gpu, fields, cells)
     return _Reading(tuple(gpus), tuple(complaints))
 

@@ -61,7 +61,8 @@ async def _fetch_version(
         ended = await run_to_end(command, environ, timeout_s)
     except OSError:
         return None  # the help command meets the same error, and reports it
-    return engines.read_version(engine, f"{ended.stdout}\n{ended.stderr}")
+    said = f"{ended.stdout}\n{ended.stderr}"
+    return await trio.to_thread.run_sync(engines.read_version, engine, said, abandon_on_cancel=True)
 
 
 async def _fetch_help(
@@ -81,7 +82,7 @@ async def _fetch_help(
             return Examined(None, f"{command.argv[0]} cannot be started: {_why_not(command, error)}", source=said)
         if ended.timed_out:
             return Examined(None, f"help timed out: {said} printed no end within {timeout_s:g} s", source=said)
-        table, reason = _read(engines, engine, program, ended)
+        table, reason = await trio.to_thread.run_sync(_read, engines, engine, program, ended, abandon_on_cancel=True)
         if table is not None:
             return Examined(table, source=said)
         reason = f"{reason} ({said})"

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 import trio
 from attrs import field, frozen
@@ -41,7 +42,8 @@ async def check_installed(
     info = engines.info(engine)
     material = await examine_installed(engines, info, where)
     runs = await _dry_runs(engines, info, material, profiles, where) if where.dry_run and not material.unchecked else ()
-    return check_engine(engines, engine, material, profiles, widest=widest, dry_runs=runs)
+    judge = partial(check_engine, engines, engine, material, profiles, widest=widest, dry_runs=runs)
+    return await trio.to_thread.run_sync(judge, abandon_on_cancel=True)
 
 
 async def examine_installed(engines: Engines, info: EngineInfo, where: Installation) -> Material:

@@ -7,10 +7,12 @@ says what, with both sides' words where the other side gave any.
 from __future__ import annotations
 
 import os
+import re
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from datetime import datetime
+from ipaddress import ip_address
 from urllib.parse import urlsplit
 
 import trio
@@ -24,6 +26,9 @@ from llmgw_core.net.tls import CredentialFiles, Peek, client_context, explain_tl
 CONNECT_S = 10.0
 PEEK_S = 5.0
 CONTROL_PORT = 7443
+
+_LABEL = re.compile(r"[a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?")
+_LONGEST_HOST = 253
 
 
 class NotReached(LlmgwError):
@@ -46,13 +51,24 @@ def parse_server(text: str) -> Server:
     """From `https://HOST[:PORT]`; raises where it is something else."""
     try:
         parts = urlsplit(text)
-        port = parts.port or CONTROL_PORT
+        port = CONTROL_PORT if parts.port is None else parts.port
     except ValueError as error:
         raise LlmgwError(f"server {text!r}: {error}; write https://HOST:{CONTROL_PORT}") from error
     more = parts.path.strip("/") or parts.query or parts.fragment or parts.username is not None
-    if parts.scheme != "https" or not parts.hostname or more:
+    if parts.scheme != "https" or not parts.hostname or not port or more:
         raise LlmgwError(f"server {text!r} is no address of a control plane; write https://HOST:{CONTROL_PORT}")
-    return Server(parts.hostname, port)
+    return Server(_check_host(parts.hostname), port)
+
+
+def _check_host(host: str) -> str:
+    """`host`, when it is an address or can be asked of DNS: `getaddrinfo` raises no OSError for others."""
+    with suppress(ValueError):
+        ip_address(host)
+        return host
+    if len(host) > _LONGEST_HOST or not all(map(_LABEL.fullmatch, host.removesuffix(".").split("."))):
+        rule = "an address, or DNS labels of at most 63 of a-z, 0-9, - and _, with dots between them"
+        raise LlmgwError(f"server host {host!r} cannot be reached: write {rule}")
+    return host
 
 
 class _Witness(trio.abc.Stream):
@@ -114,6 +130,8 @@ async def _connect(server: Server, files: CredentialFiles, now: datetime) -> tri
     except (trio.BrokenResourceError, ssl.SSLError) as error:
         seen = await _peek(server)
         raise NotReached(f"{server}: {explain_tls_error(error, seen, now)}") from error
+    except UnicodeError as error:
+        raise NotReached(f"{server} has no name that DNS could know: {error}") from error
     except OSError as error:
         raise NotReached(f"cannot connect to {server}: {_said(error)}") from error
 

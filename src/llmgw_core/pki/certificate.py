@@ -7,6 +7,7 @@ outlives its authority; ECDSA P-256 throughout; every certificate passes OpenSSL
 
 from __future__ import annotations
 
+import re
 from datetime import datetime, timedelta
 
 from attrs import field, frozen
@@ -35,11 +36,17 @@ USAGE_OF_ROLE = {
     Role.GATEWAY: ExtendedKeyUsageOID.CLIENT_AUTH,
     Role.SERVER: ExtendedKeyUsageOID.SERVER_AUTH,
 }
+_SERIAL = re.compile(r"[0-9a-f]{1,40}")  # RFC 5280, 4.1.2.2: 20 octets at most
+_SHOWN_CHARACTERS = 80
 USAGE_NAMES = {ExtendedKeyUsageOID.CLIENT_AUTH: "clientAuth", ExtendedKeyUsageOID.SERVER_AUTH: "serverAuth"}
 
 
 class CannotIssue(LlmgwError):
     """A certificate that this authority cannot make, and why."""
+
+
+class BadSerial(LlmgwError):
+    """A text that no certificate's serial is written as."""
 
 
 class BadRequest(LlmgwError):
@@ -148,6 +155,14 @@ def make_request(key: ec.EllipticCurvePrivateKey) -> bytes:
 def serial_text(certificate: x509.Certificate) -> str:
     """The serial as records, lists and revocations write it: hexadecimal, small letters."""
     return f"{certificate.serial_number:x}"
+
+
+def parse_serial(text: str) -> str:
+    """As `serial_text` writes it, from what people paste: `4F:BB:…`, `0x4fbb…`, with blanks or zeros before."""
+    digits = "".join(text.split()).replace(":", "").lower().removeprefix("0x").lstrip("0")
+    if not _SERIAL.fullmatch(digits):
+        raise BadSerial(f"{text[:_SHOWN_CHARACTERS]!r} is no serial: 1 to 40 hexadecimal digits, not all zero")
+    return digits
 
 
 def fingerprint(certificate: x509.Certificate) -> str:

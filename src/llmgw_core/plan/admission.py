@@ -40,3 +40,28 @@ def admit(caller: Caller, known_key: str | None, connected: Caller | None, *, si
     changed = known_key is not None and known_key != caller.key_fingerprint
     note = f"came from {caller.address} with a new key, as after onboarding again" if changed else ""
     return Admitted(replaces=connected is not None, note=note)
+
+
+STORES_AT_ONCE = 10
+STORES_PER_S = 1.0
+
+
+@frozen
+class Allowance:
+    """How often something may still be done: `STORES_AT_ONCE` at once, `STORES_PER_S` in the long run."""
+
+    left: float = STORES_AT_ONCE
+    at: float = 0.0
+    """Seconds since 1970."""
+
+    def wait_s(self, now: float) -> float:
+        """Until it may be done again."""
+        return max(0.0, (1.0 - self._filled(now)) / STORES_PER_S)
+
+    def taken(self, now: float) -> Allowance:
+        return Allowance(max(0.0, self._filled(now) - 1.0), now)
+
+    def _filled(self, now: float) -> float:
+        if now < self.at:  # the clock was set back
+            return STORES_AT_ONCE
+        return min(STORES_AT_ONCE, self.left + (now - self.at) * STORES_PER_S)

@@ -41,8 +41,10 @@ class _Seen:
 
 def refuted(members: Sequence[FabricMember]) -> tuple[Refutation, ...]:
     """Every proof against a fabric; empty where nothing speaks against any of them."""
-    names = sorted({member.fabric for member in members})
-    return tuple(found for name in names for found in _refute(name, [each for each in members if each.fabric == name]))
+    of_fabric: dict[str, list[FabricMember]] = {}
+    for member in members:
+        of_fabric.setdefault(member.fabric, []).append(member)
+    return tuple(found for name in sorted(of_fabric) for found in _refute(name, of_fabric[name]))
 
 
 def _refute(fabric: str, members: Sequence[FabricMember]) -> Iterator[Refutation]:

@@ -10,6 +10,10 @@ from llmgw_core.store.database import Database
 
 _LAST_EVENTS = 10_000
 """The most that one question gives."""
+_EVENTS = (
+    "SELECT id, at, substr(node, 1, 100) AS node, substr(kind, 1, 100) AS kind, substr(reason, 1, 500) AS reason"
+    " FROM event WHERE id > ? AND (? = '' OR node = ?) "
+)
 
 
 @frozen
@@ -45,6 +49,14 @@ class Event:
     reason: str
 
 
+@frozen
+class Shown:
+    """A certificate that was shown here."""
+
+    serial: str
+    role: str
+
+
 def read_nodes(database: Database) -> tuple[StoredNode, ...]:
     """All nodes by name."""
     return tuple(StoredNode(**dict(row)) for row in database.read("SELECT * FROM node ORDER BY name"))
@@ -55,19 +67,24 @@ def read_revocations(database: Database) -> tuple[Revocation, ...]:
     return tuple(Revocation(**dict(row)) for row in database.read("SELECT * FROM revocation ORDER BY at, serial"))
 
 
-def read_serials(database: Database, name: str) -> tuple[str, ...]:
+def read_certificates(database: Database, name: str) -> tuple[Shown, ...]:
     """Every certificate that was ever shown under this name."""
-    rows = database.read("SELECT serial FROM certificate WHERE name = ? ORDER BY first_seen, serial", name)
-    return tuple(row["serial"] for row in rows)
+    rows = database.read("SELECT serial, role FROM certificate WHERE name = ? ORDER BY first_seen, serial", name)
+    return tuple(Shown(**dict(row)) for row in rows)
+
+
+def read_roles(database: Database, name: str) -> dict[str, str]:
+    """By serial, the role of every certificate that was shown under this name."""
+    return {each.serial: each.role for each in read_certificates(database, name)}
 
 
 def read_events(database: Database, *, after: int = 0, node: str = "", limit: int = 100) -> tuple[Event, ...]:
-    """The last `limit` events with an id above `after`, oldest first; of one node, if it is named."""
+    """Oldest first, of one node if it is named: the first `limit` events with an id above `after`, or the last ones."""
     rows: list[sqlite3.Row] = database.read(
-        "SELECT * FROM event WHERE id > ? AND (? = '' OR node = ?) ORDER BY id DESC LIMIT ?",
+        _EVENTS + ("ORDER BY id LIMIT ?" if after else "ORDER BY id DESC LIMIT ?"),
         after,
         node,
         node,
         min(limit, _LAST_EVENTS),
     )
-    return tuple(Event(**dict(row)) for row in reversed(rows))
+    return tuple(Event(**dict(row)) for row in (rows if after else reversed(rows)))

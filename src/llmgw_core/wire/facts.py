@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 from functools import cache
+from operator import is_
 from typing import Any
 
+import attrs
 from cattrs import Converter
 
 from llmgw_core.model.node import NodeFacts
@@ -28,3 +30,60 @@ def render_facts(facts: NodeFacts) -> str:
 
 def parse_facts(text: str) -> NodeFacts:
     return _converter().structure(json.loads(text), NodeFacts)
+
+
+TEXT_CHARACTERS = 500
+SHORT_CHARACTERS = 50
+FACTS_BYTES = 256 * 1024
+_MOST = {"gpus": 256, "ports": 256, "fabrics": 64, "engines": 64, "hcas": 64, "refused_plugins": 64}
+_MARK = "…"
+
+
+def clipped(text: str, characters: int) -> str:
+    """`text`, or its beginning and a mark."""
+    return text if len(text) <= characters else text[: characters - 1] + _MARK
+
+
+def bounded(facts: NodeFacts) -> NodeFacts:
+    """What of a node's facts is kept and shown, whatever it said: so many of each thing, and texts of such a length."""
+    dropped: list[str] = []
+    kept: NodeFacts = _bounded(facts, TEXT_CHARACTERS, dropped)
+    if len(render_facts(kept)) > FACTS_BYTES:
+        dropped = []
+        kept = _bounded(facts, SHORT_CHARACTERS, dropped)
+    told = tuple(dict.fromkeys(dropped))[: len(_MOST)]
+    return attrs.evolve(kept, refused_plugins=(*kept.refused_plugins, *told)[-_MOST["refused_plugins"] :])
+
+
+def _bounded(value: Any, characters: int, dropped: list[str]) -> Any:
+    """`value`, an attrs object, with its texts and tuples cut; itself where there is nothing to cut."""
+    changes: dict[str, Any] = {}
+    for each in attrs.fields(type(value)):
+        old = getattr(value, each.name)
+        new = _cut(old, characters, dropped, each.name)
+        if new is not old:
+            changes[each.name] = new
+    return attrs.evolve(value, **changes) if changes else value
+
+
+def _cut(value: Any, characters: int, dropped: list[str], name: str) -> Any:
+    if isinstance(value, str):
+        return clipped(value, characters)
+    if isinstance(value, tuple):
+        most = _MOST.get(name, 64)
+        if len(value) > most:
+            dropped.append(f"too much was reported: {len(value)} {name}, of which {most} are kept")
+        cut = tuple(_cut(each, characters, dropped, name) for each in value[:most])
+        return value if len(cut) == len(value) and all(map(is_, cut, value)) else cut
+    return _bounded(value, characters, dropped) if attrs.has(type(value)) else value
+
+
+def fitting(values: list[dict[str, Any]], limit_bytes: int, *, last: bool) -> list[dict[str, Any]]:
+    """The first (or the last) of `values`, as many as take so many bytes as they are sent."""
+    kept: list[dict[str, Any]] = []
+    for each in reversed(values) if last else values:
+        limit_bytes -= len(json.dumps(each)) + 1
+        if limit_bytes < 0:
+            break
+        kept.append(each)
+    return kept[::-1] if last else kept

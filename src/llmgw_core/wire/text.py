@@ -16,10 +16,13 @@ from typing import Any, get_args
 from cattrs import Converter
 
 from llmgw_core.errors import LlmgwError
-from llmgw_core.wire.message import Message, Report, Unknown
+from llmgw_core.wire.message import Ask, EngineChecked, Message, Report, Unknown
 
 _KINDS: dict[str, type] = {each.__name__: each for each in get_args(Message)}
 _SHOWN_CHARACTERS = 80
+_FREE = (EngineChecked.__name__, Ask.__name__)
+"""Kinds that carry values of any form."""
+_DEEPEST = 64
 _BIGGEST = 2**63 - 1
 
 
@@ -67,6 +70,8 @@ def decode(text: str | bytes) -> Message | Unknown:
     if kind not in _KINDS:
         return Unknown(kind[:_SHOWN_CHARACTERS])
     try:
+        if kind in _FREE and not _is_flat(parsed, _DEEPEST):
+            raise ValueError(f"nested deeper than {_DEEPEST}")
         if kind == Report.__name__:
             _share_equals(parsed, {})
         message: Message = _converter().structure(parsed, _KINDS[kind])
@@ -82,6 +87,14 @@ def _share_equals(value: Any, known: dict[Any, Any]) -> None:
             value[key] = known.setdefault(each, each)
         elif isinstance(each, dict | list):
             _share_equals(each, known)
+
+
+def _is_flat(value: Any, levels: int) -> bool:
+    """Whether it is nested no deeper than `levels`: whoever passes it on must be able to write it."""
+    if not isinstance(value, dict | list):
+        return True
+    inner = value.values() if isinstance(value, dict) else value
+    return levels > 0 and all(_is_flat(each, levels - 1) for each in inner)
 
 
 def _integer(digits: str) -> int:
