@@ -151,3 +151,20 @@ def test_a_digest_tells_flags_and_not_their_order_or_prose() -> None:
     assert digest == help_digest({"x": FlagTable((eager, evolve(model, note="the model"))[::1])})
     assert digest != help_digest({"x": FlagTable((model, evolve(eager, arity=model.arity)))})
     assert digest != help_digest({"x": FlagTable((model,))})
+
+
+async def test_an_engine_whose_help_hangs_hides_no_other(sim: Wrapped, tmp_path: Path) -> None:
+    engines = load_engines({"sim", "llamacpp"})
+    hangs = tmp_path / "llama-server"
+    hangs.write_text("#!/bin/sh\nexec sleep 1000\n")
+    hangs.chmod(0o755)
+    executables = {**sim.named.executables, "llamacpp": {"llama-server": (str(hangs),)}}
+    told: list[str] = []
+    with trio.fail_after(60), trio.CancelScope() as scope:
+
+        def tell(one: Inspected) -> None:
+            told.append(one.found.engine)
+            scope.cancel()
+
+        await inventory(engines, evolve(sim.named, executables=executables), (), tell)
+    assert told == ["sim"]

@@ -1,5 +1,7 @@
 """What nvidia-smi printed on real machines, and what it says of their GPUs. Numbers are those of the field cases."""
 
+import time
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -253,3 +255,12 @@ def test_any_text_gives_a_report_that_agrees_with_itself(
     assert report.reason or report.outcome is not Found.FAILED
     assert len(report.gpus) <= len(text.splitlines())
     assert report.reason.isprintable()
+
+
+def test_ten_thousands_of_rows_are_read_quickly_and_bounded() -> None:
+    rows = "".join(f"{number}, GPU-{number:08x}, H200\n" for number in range(30_000))
+    begun = time.perf_counter()
+    report = read_gpus(rows, ("index", "uuid", "name"))
+    assert time.perf_counter() - begun < 3
+    assert len(report.gpus) == 256
+    assert "it lists more than 256 GPUs" in report.reason

@@ -37,9 +37,9 @@ def test_an_address(text: str, server: Server) -> None:
     assert parse_server(str(server)) == server
 
 
-async def test_a_name_that_dns_cannot_know_is_not_reached(fleet: MadeAuthority) -> None:
+async def test_a_name_that_dns_cannot_know_is_not_reached(node: CredentialFiles) -> None:
     with pytest.raises(NotReached, match="no name that DNS could know"):
-        async with call(Server("a..b"), fleet.files(Role.OPERATOR, "alice"), right_now()):
+        async with call(Server("a..b"), node, right_now()):
             pass
 
 

@@ -64,14 +64,15 @@ def main() -> None:
 
 
 def _run() -> int:
+    output = sys.stdout
     try:
         code = llmgw(prog_name="llmgw", standalone_mode=False)
     except click.ClickException as error:
         error.show()
         return error.exit_code
     except SystemExit as error:
-        # click's own help, whose reader has gone, ends with 1.
-        code = 0 if isinstance(error.__context__, BrokenPipeError) else error.code
+        # Where the reader of click's own help has gone, click wraps the output, and ends with 1.
+        code = error.code if sys.stdout is output else 0
     return code if isinstance(code, int) else 0
 
 

@@ -57,18 +57,17 @@ def parse_server(text: str) -> Server:
     more = parts.path.strip("/") or parts.query or parts.fragment or parts.username is not None
     if parts.scheme != "https" or not parts.hostname or not port or more:
         raise LlmgwError(f"server {text!r} is no address of a control plane; write https://HOST:{CONTROL_PORT}")
-    return Server(_check_host(parts.hostname), port)
+    if not _is_host(parts.hostname):
+        rule = "a host is an address, or labels of at most 63 of a-z, 0-9, - and _ between dots"
+        raise LlmgwError(f"server {text!r}: {rule}; write https://HOST:{CONTROL_PORT}")
+    return Server(parts.hostname, port)
 
 
-def _check_host(host: str) -> str:
-    """`host`, when it is an address or can be asked of DNS: `getaddrinfo` raises no OSError for others."""
+def _is_host(host: str) -> bool:
+    """Whether it is an address, or DNS can be asked for it: for other names `getaddrinfo` raises no OSError."""
     with suppress(ValueError):
-        ip_address(host)
-        return host
-    if len(host) > _LONGEST_HOST or not all(map(_LABEL.fullmatch, host.removesuffix(".").split("."))):
-        rule = "an address, or DNS labels of at most 63 of a-z, 0-9, - and _, with dots between them"
-        raise LlmgwError(f"server host {host!r} cannot be reached: write {rule}")
-    return host
+        return bool(str(ip_address(host)))
+    return len(host) <= _LONGEST_HOST and all(map(_LABEL.fullmatch, host.removesuffix(".").split(".")))
 
 
 class _Witness(trio.abc.Stream):
