@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
+
 from llmgw_core.control.fleet import Fleet, Node
 from llmgw_core.plan.liveness import NodeState, Sleep
+from llmgw_core.store.reading import StoredNode
 
 
 def a_fleet(last_heard: float) -> tuple[Fleet, Node]:
@@ -48,3 +51,21 @@ def test_a_clock_set_back_by_an_hour_hides_no_dead_node() -> None:
     for now in range(6401, 6470):
         fleet.look(float(now))
     assert fleet.state(node, 6469.0) is NodeState.LOST
+
+
+def stored(facts: str | None, last_seen: float = 0.0) -> StoredNode:
+    return StoredNode("gpu1", "", "", 1e9, "", "i1", 7, facts, 0.0, last_seen)
+
+
+@pytest.mark.parametrize("facts", ["{}", "[]", "", "null", '{"gpus":1}', "[" * 100_000])
+def test_facts_that_nobody_can_read_cost_their_node_its_facts_and_nothing_else(facts: str) -> None:
+    fleet = Fleet(started=100.0)
+    fleet.load([stored(facts)], [])
+    assert fleet.nodes["gpu1"].facts is None
+    assert fleet.nodes["gpu1"].report_number == 0
+
+
+def test_a_node_that_was_seen_in_the_future_was_seen_by_a_clock_that_was_wrong() -> None:
+    fleet = Fleet(started=100.0)
+    fleet.load([stored(None, last_seen=4000.0)], [])
+    assert fleet.nodes["gpu1"].last_heard == 100.0

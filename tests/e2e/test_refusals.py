@@ -1,7 +1,9 @@
 """Who does not get in, and why: one line in the control plane's log, and the same reason at the peer."""
 
+import json
 import socket
 import ssl
+import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import timedelta
@@ -13,19 +15,22 @@ import trio
 from cryptography import x509
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
-from llmgw_core.control import visitor
-from llmgw_core.model.identity import Role
+from llmgw_core.control import fleet, renewal, visitor
+from llmgw_core.model.identity import Identity, Role
+from llmgw_core.model.node import Fabric
 from llmgw_core.net import door
 from llmgw_core.net.call import NotReached
-from llmgw_core.net.link import LinkClosed
+from llmgw_core.net.link import Link, LinkClosed
 from llmgw_core.net.tls import CredentialFiles, client_context
-from llmgw_core.pki.certificate import make_key, make_request
+from llmgw_core.pki.certificate import Order, make_key, make_request
 from llmgw_core.pki.files import write_key
+from llmgw_core.store.database import Database, StoreFull
 from llmgw_core.testing.made_fleet import (
     DEADLINE_S,
     MadeAuthority,
     MadeControl,
     Peer,
+    right_now,
     running_control,
     some_facts,
 )
@@ -33,7 +38,10 @@ from llmgw_core.wire.message import (
     MESSAGE_LIMIT_BYTES,
     PROTOCOL,
     Acknowledged,
+    Ask,
     CertificateRenewed,
+    CheckEngine,
+    EngineChecked,
     Heartbeat,
     HeartbeatSeen,
     Hello,
@@ -235,15 +243,19 @@ async def test_a_message_over_the_limit_on_a_live_link(plane: MadeControl) -> No
     assert names_address(line)
 
 
-async def test_an_answer_over_the_limit_is_a_reason_and_the_link_goes_on(plane: MadeControl) -> None:
-    large = some_facts(refused_plugins=("x" * (MESSAGE_LIMIT_BYTES * 2 // 5),))
+async def test_what_nodes_say_too_much_of_blinds_no_operator(plane: MadeControl) -> None:
+    fabrics = tuple(Fabric(f"f{number}", (), trouble="x" * 50) for number in range(3000))
+    large = some_facts(refused_plugins=("\0" * (MESSAGE_LIMIT_BYTES // 10),), fabrics=fabrics)
     for name in ("gpu1", "gpu2", "gpu3"):
         async with live_node(plane, plane.node(name), large):
             pass
     async with plane.joined(plane.operator, "alice") as peer:
-        with pytest.raises(AssertionError, match=r"message too large: Answer of \d+ bytes"):
-            await peer.ask("nodes")
-        assert (await peer.ask("node", node="gpu1"))["name"] == "gpu1"
+        assert [node["name"] for node in await peer.ask("nodes")] == ["gpu1", "gpu2", "gpu3"]
+        shown = await peer.ask("node", node="gpu1")
+        assert len(json.dumps(shown)) < MESSAGE_LIMIT_BYTES // 4
+        assert "too much was reported: 3000 fabrics, of which 64 are kept" in shown["troubles"]
+        assert len(await peer.ask("fabrics")) == 64
+        assert all(len(event["reason"]) <= 500 for event in await peer.ask("events"))
 
 
 async def test_plain_http_is_answered_in_http(plane: MadeControl) -> None:
@@ -359,9 +371,17 @@ async def test_a_live_link_is_closed_at_once_and_the_next_is_refused(plane: Made
         assert await plane.node_state("gpu1") == "online"
 
 
+def issued_long_ago(plane: MadeControl, name: str) -> CredentialFiles:
+    """A node's recorded certificate that is to be renewed."""
+    made = right_now() - timedelta(days=70)
+    issued = plane.authority.authority.issue(Order(Identity(Role.NODE, name)), made)
+    assert issued.key is not None
+    return plane.authority._write(name, issued.certificate, issued.key)
+
+
 async def test_a_renewed_certificate_that_never_came_is_revoked_with_its_name(tmp_path: Path) -> None:
     async with running_control(tmp_path, renews=True) as plane:
-        files, key = plane.authority.make(Role.NODE, "gpu1", age=timedelta(days=70)), make_key()
+        files, key = issued_long_ago(plane, "gpu1"), make_key()
         async with live_node(plane, files) as peer:
             await peer.link.say(RenewCertificate(make_request(key).decode()))
             renewed = await peer.expect(CertificateRenewed)
@@ -371,6 +391,146 @@ async def test_a_renewed_certificate_that_never_came_is_revoked_with_its_name(tm
         write_key(files.key, key, force=True)
         reason = f"node gpu1 refused: its certificate, serial {serial(files)}, is revoked"
         await both(plane, files, hello(), reason)
+
+
+async def test_a_certificate_is_renewed_when_it_is_due_and_not_twice(tmp_path: Path) -> None:
+    async with running_control(tmp_path, renews=True) as plane:
+        request = RenewCertificate(make_request(make_key()).decode())
+        async with live_node(plane, plane.node("gpu1")) as early:
+            await early.link.say(request)
+            assert "it is not due yet" in (await early.expect(CertificateRenewed)).reason
+        async with live_node(plane, issued_long_ago(plane, "gpu2")) as due:
+            await due.link.say(request)
+            assert (await due.expect(CertificateRenewed)).certificate_pem
+            await due.link.say(request)
+            assert "another one is not before" in (await due.expect(CertificateRenewed)).reason
+
+
+async def test_a_renewal_that_a_revocation_meets_is_not_given_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started, may_end = threading.Event(), threading.Event()
+
+    def slowly(*arguments: Any) -> Any:
+        started.set()
+        may_end.wait(DEADLINE_S)
+        return sign(*arguments)
+
+    sign = renewal._renew
+    monkeypatch.setattr(renewal, "_renew", slowly)
+    async with running_control(tmp_path, renews=True) as plane, live_node(plane, issued_long_ago(plane, "g1")) as peer:
+        await peer.link.say(RenewCertificate(make_request(make_key()).decode()))
+        await trio.to_thread.run_sync(started.wait, DEADLINE_S)
+        await plane.ask("revoke", name="g1")
+        may_end.set()
+        assert "is revoked" in await peer.refusal()
+        with pytest.raises(LinkClosed):
+            await peer.hear()
+
+
+async def test_a_link_ends_with_its_certificate(plane: MadeControl) -> None:
+    almost = timedelta(days=90) - timedelta(seconds=1)
+    async with live_node(plane, plane.authority.make(Role.NODE, "gpu1", age=almost)) as peer:
+        assert "node gpu1 refused: its certificate expired on " in await peer.refusal()
+    async with plane.joined(plane.authority.make(Role.OPERATOR, "bob", age=almost), "bob") as operator:
+        assert "operator bob refused: its certificate expired on " in await operator.refusal()
+
+
+async def test_a_serial_is_understood_as_it_is_pasted_and_nonsense_is_refused(plane: MadeControl) -> None:
+    files = plane.node("gpu1")
+    pasted = "0x00" + serial(files).upper()
+    (revoked,) = await plane.ask("revoke", serial=pasted)
+    assert revoked == f"{serial(files)}, which was never shown here: compare it with `llmgw ca list`"
+    assert await plane.ask("unrevoke", serial=serial(files)) == [serial(files)]
+    for nonsense in ("gpu1", "0x", " ", "00:00", "4f;bb", "f" * 41):
+        with pytest.raises(AssertionError, match="is no serial"):
+            await plane.ask("revoke", serial=nonsense)
+
+
+async def test_a_name_of_two_roles_needs_the_role(plane: MadeControl) -> None:
+    node, operator = plane.node("bob"), plane.authority.issue(Role.OPERATOR, "bob")
+    async with live_node(plane, node) as peer, plane.joined(operator, "bob") as other:
+        with pytest.raises(AssertionError, match=r"bob is the name of node and operator.*--role"):
+            await plane.ask("revoke", name="bob")
+        with pytest.raises(AssertionError, match=r"alice is the name of operator, and you are .*--role"):
+            await plane.ask("revoke", name="alice")
+        assert await plane.ask("revoke", name="bob", role="node") == [serial(node)]
+        assert "is revoked" in await peer.refusal()
+        assert len(await other.ask("nodes")) == 1
+    assert await plane.ask("unrevoke", name="bob", role="node") == [serial(node)]
+
+
+async def test_a_revocation_acts_even_where_it_cannot_be_stored(
+    plane: MadeControl, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = plane.node("gpu1")
+    async with live_node(plane, files) as peer, plane.joined(plane.operator, "alice") as alice:
+
+        def full(*_: Any) -> None:
+            raise StoreFull("the disk is full")
+
+        monkeypatch.setattr(Database, "commit", full)
+        with pytest.raises(AssertionError, match=r"could not be stored: the disk is full"):
+            await alice.ask("revoke", name="gpu1")
+        assert "is revoked" in await peer.refusal()
+        assert "is revoked" in await said_to(plane, files, hello())
+        async with plane.joined(plane.authority.issue(Role.OPERATOR, "new"), "new") as new:
+            assert len(await new.ask("nodes")) == 1
+
+
+async def test_reports_that_come_too_fast_are_stored_by_their_last(plane: MadeControl) -> None:
+    async with live_node(plane, plane.node("gpu1")) as peer:
+        for number in range(2, 200):
+            await peer.link.say(Report(number, some_facts(disk_free_mib=number)))
+        acknowledged = [1]
+        while acknowledged[-1] < 199:
+            acknowledged.append((await peer.expect(Acknowledged)).number)
+        assert len(acknowledged) <= 15
+        assert (await plane.ask("node", node="gpu1"))["facts"]["disk_free_mib"] == 199
+
+
+async def test_a_hello_that_is_too_long_is_refused_without_it(plane: MadeControl) -> None:
+    said = await said_to(plane, plane.node("gpu1"), Hello(PROTOCOL, "x" * 1000, "1", "i1"))
+    assert said == "a Hello whose name has 1000 characters, over 200"
+    assert "x" * 201 not in await plane.log.wait_for("WARNING refused")
+
+
+async def test_one_check_is_shared_by_all_who_ask_and_none_runs_before_the_snapshot(plane: MadeControl) -> None:
+    async with plane.joined(plane.node("gpu1"), "gpu1") as peer:
+        with pytest.raises(AssertionError, match="is not connected yet"):
+            await plane.ask("engine-check", node="gpu1", engine="vllm")
+        await peer.link.say(Report(1, some_facts()))
+        await peer.expect(Acknowledged)
+        answers: list[Any] = []
+
+        async def ask_one() -> None:
+            answers.append(await plane.ask("engine-check", node="gpu1", engine="vllm"))
+
+        async with plane.joined(plane.operator, "alice") as leaving, trio.open_nursery() as nursery:
+            await leaving.link.say(Ask(1, "engine-check", {"node": "gpu1", "engine": "vllm"}))
+            check = await peer.expect(CheckEngine)
+            await leaving.link.close()
+            for _ in range(3):
+                nursery.start_soon(ask_one)
+            await plane.log.wait_for("asked.*engine-check", 5)
+            await peer.link.say(EngineChecked(check.id, {"verdict": "fine"}))
+        assert answers == [{"verdict": "fine"}] * 3
+
+
+async def test_an_operator_who_reads_nothing_is_not_waited_for(
+    plane: MadeControl, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fleet, "SAY_S", 0.2)
+
+    async def stuck(*_: Any) -> None:
+        await trio.sleep_forever()
+
+    async with plane.joined(plane.operator, "alice") as peer:
+        await peer.ask("nodes")
+        with monkeypatch.context() as patch:
+            patch.setattr(Link, "say", stuck)
+            await peer.link._socket.send_message('{"kind":"Ask","id":1,"what":"nodes","arguments":{}}')
+            await plane.log.wait_for("operator has gone.*takes nothing")
 
 
 async def test_an_operators_live_link_is_closed_too(plane: MadeControl) -> None:

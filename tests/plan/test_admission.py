@@ -2,7 +2,7 @@
 
 import pytest
 
-from llmgw_core.plan.admission import Admitted, Caller, NotAdmitted, admit
+from llmgw_core.plan.admission import Admitted, Allowance, Caller, NotAdmitted, admit
 
 HERE = Caller("gpu1", "key-a", "10.0.0.11:4000")
 AGAIN = Caller("gpu1", "key-a", "10.0.0.11:4001")
@@ -44,3 +44,18 @@ def test_f12_a_second_machine_waits_while_the_first_is_heard_and_both_addresses_
 def test_a_new_key_is_worth_a_note_that_says_from_where() -> None:
     decided = admit(HERE, "key-b", None, silent=False)
     assert decided == Admitted(False, "came from 10.0.0.11:4000 with a new key, as after onboarding again")
+
+
+def test_an_allowance_gives_a_burst_and_then_one_a_second() -> None:
+    allowance, now, done = Allowance(), 1000.0, 0
+    for step in range(1000):
+        if allowance.wait_s(now + step / 10) <= 0:
+            allowance = allowance.taken(now + step / 10)
+            done += 1
+    assert 105 <= done <= 110
+
+
+def test_a_clock_that_was_set_back_stops_nothing() -> None:
+    allowance = Allowance(0.0, 5000.0)
+    assert allowance.wait_s(5000.0) == 1.0
+    assert allowance.wait_s(100.0) == 0.0

@@ -205,3 +205,12 @@ def test_a_file_name_that_is_no_utf_8_does_not_keep_its_node_out() -> None:
 def test_a_text_that_speaks_of_escapes_is_left_alone() -> None:
     for said in ("\\ud800", "😀", 'C:\\udir "x"'):
         assert decode(encode(Refused(said))) == Refused(said)
+
+
+def test_a_value_that_is_too_deep_to_be_passed_on_is_garbage() -> None:
+    for depth in (100, 500, 2000, 100_000):
+        deep = '{"a":' * depth + "1" + "}" * depth
+        with pytest.raises(Garbage):
+            decode('{"kind":"EngineChecked","id":1,"report":' + deep + "}")
+        with pytest.raises(Garbage):
+            decode('{"kind":"Ask","id":1,"what":"nodes","arguments":' + deep + "}")

@@ -99,16 +99,16 @@ async def _answer(plane: Plane, connection: Connection, ask: Ask) -> Answer | Fa
 
 async def _while_asked(connection: Connection, operation: Awaitable[Any]) -> Any:
     """The operation's answer; it ends with the link of who asked. Raises `LinkClosed` then."""
-    failed: LlmgwError | None = None
+    failed: list[LlmgwError] = [LinkClosed("who asked has gone")]
     async with trio.open_nursery() as nursery:
         nursery.start_soon(_notice_end, connection, nursery.cancel_scope)
         try:
             return await operation
         except LlmgwError as error:
-            failed = error
+            failed.append(error)
         finally:
             nursery.cancel_scope.cancel()
-    raise LinkClosed("who asked has gone") if failed is None else failed
+    raise failed[-1]
 
 
 async def _notice_end(connection: Connection, scope: trio.CancelScope) -> None:

@@ -129,11 +129,12 @@ def _troubles(fleet: Fleet, node: Node, state: NodeState, now: float, compared: 
 
 
 def _troubles_of(facts: NodeFacts) -> list[str]:
-    found = [f"GPUs: {facts.gpus.reason}"] if facts.gpus.reason else []
+    found = list(facts.refused_plugins)
+    found += [f"GPUs: {facts.gpus.reason}"] if facts.gpus.reason else []
     found += [f"GPU {gpu.index}: {gpu.trouble}" for gpu in facts.gpus.gpus if gpu.trouble]
     found += [f"fabric {fabric.name}: {fabric.trouble}" for fabric in facts.fabrics if fabric.trouble]
     found += [f"{each.engine}: {each.reason}" for each in facts.engines if each.outcome == "findings"]
-    return found + list(facts.refused_plugins)
+    return found
 
 
 def _twins(name: str, twins: tuple[str, ...]) -> list[str]:

@@ -32,8 +32,8 @@ def parse_facts(text: str) -> NodeFacts:
     return _converter().structure(json.loads(text), NodeFacts)
 
 
-TEXT_CHARACTERS = 500
-SHORT_CHARACTERS = 50
+TEXT_CHARACTERS = (500, 50, 10)
+"""The longest text; the next shorter limit where all of them together are over `FACTS_BYTES`."""
 FACTS_BYTES = 256 * 1024
 _MOST = {"gpus": 256, "ports": 256, "fabrics": 64, "engines": 64, "hcas": 64, "refused_plugins": 64}
 _MARK = "…"
@@ -46,13 +46,13 @@ def clipped(text: str, characters: int) -> str:
 
 def bounded(facts: NodeFacts) -> NodeFacts:
     """What of a node's facts is kept and shown, whatever it said: so many of each thing, and texts of such a length."""
-    dropped: list[str] = []
-    kept: NodeFacts = _bounded(facts, TEXT_CHARACTERS, dropped)
-    if len(render_facts(kept)) > FACTS_BYTES:
-        dropped = []
-        kept = _bounded(facts, SHORT_CHARACTERS, dropped)
+    for characters in TEXT_CHARACTERS:
+        dropped: list[str] = []
+        kept: NodeFacts = _bounded(facts, characters, dropped)
+        if len(render_facts(kept)) <= FACTS_BYTES:
+            break
     told = tuple(dict.fromkeys(dropped))[: len(_MOST)]
-    return attrs.evolve(kept, refused_plugins=(*kept.refused_plugins, *told)[-_MOST["refused_plugins"] :])
+    return attrs.evolve(kept, refused_plugins=(*told, *kept.refused_plugins)[: _MOST["refused_plugins"]])
 
 
 def _bounded(value: Any, characters: int, dropped: list[str]) -> Any:
