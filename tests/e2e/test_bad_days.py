@@ -51,8 +51,8 @@ async def test_a_killed_control_plane_loses_nothing_and_everybody_comes_back(clu
     control = cluster.start_control()
     gpu1, gpu2 = cluster.start_agent("gpu1"), cluster.start_agent("gpu2")
     light = cluster.light_agent(1, "light")
-    gpu1.wait_for(" connected ")
-    gpu2.wait_for(" connected ")
+    gpu1.wait_for("INFO connected ")
+    gpu2.wait_for("INFO connected ")
     async with light.talk() as link:
         await light.report(link, evolve(light.facts, disk_free_mib=1024))
     assert "revoked" in cluster.ctl("cert", "revoke", "gpu2")
@@ -64,7 +64,7 @@ async def test_a_killed_control_plane_loses_nothing_and_everybody_comes_back(clu
     assert stored_report(cluster, "light") == light.acknowledged == 2
 
     control = cluster.start_control()
-    gpu1.wait_for(" connected ", times=2)
+    gpu1.wait_for("INFO connected ", times=2)
     control.wait_for("refused node=gpu2 .*is revoked")
     async with light.talk() as link:
         assert light.acknowledged == 2
@@ -173,7 +173,7 @@ async def test_nobody_is_silent_because_the_control_plane_slept(tmp_path: Path) 
     with running_cluster(tmp_path, heartbeat_s=1.0, lost_after_s=6.0) as cluster:
         control = cluster.start_control()
         gpu1 = cluster.start_agent("gpu1")
-        gpu1.wait_for(" connected ")
+        gpu1.wait_for("INFO connected ")
         light = cluster.light_agent(1, "light")
         async with light.talk() as link, trio.open_nursery() as nursery:
             nursery.start_soon(keep_beating, light, link)
@@ -231,7 +231,7 @@ async def test_a_full_disk_is_said_and_nothing_breaks(tmp_path: Path) -> None:
         cluster.state = disk / "state"
         control = cluster.start_control()
         gpu1 = cluster.start_agent("gpu1")
-        gpu1.wait_for(" connected ")
+        gpu1.wait_for("INFO connected ")
         wait_until(lambda: cluster.nodes()["gpu1"]["facts"], "facts")
         light, new = cluster.light_agent(1, "light"), cluster.light_agent(2, "new")
         async with light.talk() as link:
@@ -341,7 +341,7 @@ def test_an_agent_whose_clock_is_behind_says_so_and_comes_in_when_it_is_set(clus
     assert "late" not in cluster.nodes()
     assert abs(cluster.nodes()["early"]["last_seen"] - _seconds()) < 60
     behind.set(0)
-    late.wait_for(" connected ")
+    late.wait_for("INFO connected ")
     cluster.wait_for_state("late", "online")
 
 
@@ -353,7 +353,7 @@ def test_a_control_plane_whose_clock_is_behind_says_whose_clock_it_is(cluster: C
         assert "node gpu1 refused: its certificate is not yet valid: it begins on" in line
         assert "the control plane's clock says" in line
     behind.set(0)  # its clock is set forward by an hour, under everybody's eyes
-    agent.wait_for(" connected ")
+    agent.wait_for("INFO connected ")
     cluster.wait_for_state("gpu1", "online")
     assert cluster.events("node lost") == []
 
@@ -446,7 +446,7 @@ def test_a_link_that_is_cut_either_way_is_noticed_by_both_sides_and_made_again(
         control = cluster.start_control(prefix=hub)
         agents = {node: cluster.start_agent(node, prefix=network.inside(node)) for node in network.nodes}
         for agent in agents.values():
-            agent.wait_for(" connected ")
+            agent.wait_for("INFO connected ")
         network.cut_from_control("deaf")
         network.cut_to_control("mute")
         network.cut_from_control("gone")
@@ -460,7 +460,7 @@ def test_a_link_that_is_cut_either_way_is_noticed_by_both_sides_and_made_again(
         for node in network.nodes:
             network.heal(node)
         for node, agent in agents.items():
-            agent.wait_for(" connected ", times=2)
+            agent.wait_for("INFO connected ", times=2)
             cluster.wait_for_state(node, "online", prefix=hub)
         assert all(agent.process.poll() is None for agent in agents.values())
         names = [event["node"] for event in cluster.events("node connected", prefix=hub)]

@@ -59,7 +59,7 @@ async def run_agent(settings: AgentSettings) -> None:
 
 def _warn(said: str | None) -> None:
     if said:
-        _log.warning("%s", said)
+        _log.warning("started, and something is to be mended", extra={"reason": said})
 
 
 async def _run(settings: AgentSettings, engines: Engines) -> None:
