@@ -3,6 +3,7 @@
 import trio
 from trio.testing import wait_all_tasks_blocked
 
+from llmgw_core.agent.app import _answer
 from llmgw_core.agent.checks import EngineChecks
 from llmgw_core.wire.message import CheckEngine, EngineChecked
 
@@ -60,3 +61,9 @@ async def _ask_until_cancelled(checks: EngineChecks, task_status: trio.TaskStatu
     with trio.CancelScope() as scope:
         task_status.started(scope)
         await checks.answer(CheckEngine(1, "vllm"))
+
+
+def test_a_report_that_fits_into_no_message_is_a_reason() -> None:
+    order = CheckEngine(1, "vllm")
+    assert _answer(order, {"reason": "short"}) == EngineChecked(1, {"reason": "short"})
+    assert "no message takes" in _answer(order, {"reason": "x" * 4_000_000}).reason

@@ -168,3 +168,25 @@ async def test_an_engine_whose_help_hangs_hides_no_other(sim: Wrapped, tmp_path:
 
         await inventory(engines, evolve(sim.named, executables=executables), (), tell)
     assert told == ["sim"]
+
+
+async def test_a_help_of_thousands_of_flags_holds_nothing_else_up(tmp_path: Path) -> None:
+    flags = "".join(f"  --flag-{number} N\n                 does {number}\n" for number in range(8_000))
+    (tmp_path / "help").write_text(f"usage: vllm serve [-h]\n\noptions:\n  -h, --help  show\n{flags}")
+    vllm = tmp_path / "vllm"
+    vllm.write_text(f"#!/bin/sh\ncat {tmp_path}/help\n")
+    vllm.chmod(0o755)
+    lags: list[float] = []
+
+    async def beat() -> None:
+        while True:
+            begun = trio.current_time()
+            await trio.sleep(0.02)
+            lags.append(trio.current_time() - begun)
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(beat)
+        await inventory(load_engines({"vllm"}), Named({"vllm": {"vllm": (str(vllm),)}}, os.environ))
+        nursery.cancel_scope.cancel()
+    assert len(lags) > 5
+    assert max(lags) < 0.5

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import fcntl
+import json
 import logging
 import os
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import trio
 
@@ -32,8 +34,9 @@ from llmgw_core.pki.files import describe_open_key
 from llmgw_core.plan.fabric import impossible_fabrics
 from llmgw_core.plan.plain_report import plain_report
 from llmgw_core.plugins import load_engines
-from llmgw_core.wire.message import CheckEngine, EngineChecked
+from llmgw_core.wire.message import MESSAGE_LIMIT_BYTES, CheckEngine, EngineChecked
 
+_MOST_OF_REPORT_BYTES = MESSAGE_LIMIT_BYTES // 2
 _log = logging.getLogger("llmgw.agent")
 
 
@@ -108,6 +111,15 @@ async def _check_engine(engines: Engines, settings: AgentSettings, order: CheckE
         engines.info(order.engine)
         named = named_programs(engines, settings)
         where = Installation(named.executables.get(order.engine, {}), os.environ)
-        return EngineChecked(order.id, plain_report(await check_installed(engines, order.engine, (), where)))
+        report = plain_report(await check_installed(engines, order.engine, (), where))
+        return _answer(order, report)
     except LlmgwError as error:
         return EngineChecked(order.id, reason=str(error))
+
+
+def _answer(order: CheckEngine, report: dict[str, Any]) -> EngineChecked:
+    """The report, or that it fits into no message: to say it nevertheless would end the link."""
+    size = len(json.dumps(report))
+    if size > _MOST_OF_REPORT_BYTES:
+        return EngineChecked(order.id, reason=f"the report has {size} bytes, which no message takes")
+    return EngineChecked(order.id, report)
