@@ -15,6 +15,7 @@ from llmgw_core.errors import LlmgwError
 from llmgw_core.model.identity import BadName, Identity, Role
 from llmgw_core.pki.certificate import (
     BadRequest,
+    BadSerial,
     CannotIssue,
     Order,
     Signer,
@@ -22,6 +23,7 @@ from llmgw_core.pki.certificate import (
     make_key,
     make_leaf,
     make_request,
+    parse_serial,
     read_request,
     serial_text,
 )
@@ -265,3 +267,14 @@ def test_renewal_is_due_at_two_thirds() -> None:
 def test_a_span_is_told_in_its_largest_unit() -> None:
     assert describe_span(timedelta(seconds=-1035)) == "17 minutes"
     assert describe_span(timedelta(0)) == "0 seconds"
+
+
+@pytest.mark.parametrize("pasted", ["4fbb01", "4F:BB:01", "0x4fbb01", " 4f bb 01\n", "0X004FBB01", "00:4f:bb:01"])
+def test_a_serial_is_read_as_people_paste_it(pasted: str) -> None:
+    assert parse_serial(pasted) == "4fbb01"
+
+
+@pytest.mark.parametrize("nonsense", ["", "0", "gpu1", "0x", "4f-bb", "f" * 41, "é", "\0"])
+def test_a_text_that_is_no_serial_is_refused_in_one_line(nonsense: str) -> None:
+    with pytest.raises(BadSerial, match=r"^.* is no serial: "):
+        parse_serial(nonsense)

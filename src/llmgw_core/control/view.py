@@ -154,7 +154,16 @@ def fabric_views(fleet: Fleet, now: float) -> list[dict[str, Any]]:
     for each in _refutations(fleet):
         reasons[each.fabric].append(each.reason)
     views = [{"name": name, "refuted": _few(reasons[name]), "members": members[name]} for name in sorted(members)]
+    if len(json.dumps(views)) > LIST_BYTES:
+        views = [_without_details(view) for view in views]
     return fitting(views, LIST_BYTES, last=False)
+
+
+def _without_details(view: dict[str, Any]) -> dict[str, Any]:
+    """Where some say too much, every fabric is still shown, with who is on it."""
+    short = "too much to show here"
+    members = [{**member, "hcas": [], "trouble": member["trouble"] and short} for member in view["members"]]
+    return {**view, "refuted": view["refuted"][:1], "members": members}
 
 
 def _shown_fabric(fabric: Fabric) -> dict[str, Any]:
