@@ -6,6 +6,7 @@ again change by change, so that one change's error is its own.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from queue import SimpleQueue
@@ -18,7 +19,7 @@ from llmgw_core.store.change import Change
 from llmgw_core.store.database import Database, StoreFailed
 
 GROUP_LIMIT = 1000
-TURNS_AT_ONCE = 16
+TASKS_A_TURN = 16
 """How many tasks go on in one turn of the loop: a group of a thousand is on the disk at once."""
 
 
@@ -35,7 +36,6 @@ class Writer:
 
     _database: Database
     _queue: SimpleQueue[_Request | None] = field(factory=SimpleQueue)
-    _turns: trio.CapacityLimiter = field(factory=lambda: trio.CapacityLimiter(TURNS_AT_ONCE))
     _closed: bool = False
 
     async def write(self, *changes: Change) -> None:
@@ -45,8 +45,6 @@ class Writer:
         request = _Request(changes)
         self._queue.put(request)
         await request.done.wait()
-        async with self._turns:
-            pass  # to take a place is a turn of the loop
         if request.error:
             raise request.error
 
@@ -60,8 +58,7 @@ class Writer:
                 # Ours. The thread must live, and nobody may wait for ever.
                 for each in group:
                     each.error = each.error or error
-            for each in group:
-                token.run_sync_soon(each.done.set)
+            token.run_sync_soon(_release, token, deque(group))
 
     def _waiting(self) -> list[_Request]:
         found: list[_Request] = []
@@ -87,6 +84,14 @@ class Writer:
         """Let the thread end when all that was asked for is written."""
         self._closed = True
         self._queue.put(None)
+
+
+def _release(token: trio.lowlevel.TrioToken, written: deque[_Request]) -> None:
+    """Let some tasks go on, and the others in the next turns of the loop."""
+    for _ in range(min(TASKS_A_TURN, len(written))):
+        written.popleft().done.set()
+    if written:
+        token.run_sync_soon(_release, token, written)
 
 
 @asynccontextmanager
