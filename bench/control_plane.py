@@ -165,28 +165,41 @@ def measure_fleet(figures: Figures, directory: Path, given: argparse.Namespace) 
             stormed = control.ask("probe")
     raw, raw_cpu = (sum(each) / 2 for each in zip(before, handshake_s(server, nodes), strict=True))
     figures.show("a raw mutual handshake, both ends", raw * 1e3, "ms")
-    figures.show(
-        f"{count} agents registered", first["s"] / count / raw, "x handshake", "goal 2.5, at most 3.5", limit=3.5
-    )
+    show_registration(figures, count, first, full, raw)
+    cpu_s = full["cpu_s"] - empty["cpu_s"]
+    figures.show("  the control plane's CPU time", cpu_s / count / raw_cpu, "x handshake")
+    show_beats(figures, beats)
+    memory = (beaten["rss"] - empty["rss"]) / count / 1e3
+    figures.show("memory, with links and facts", memory, "kB/agent", "at most 80", 80)
+    figures.show(f"`ctl nodes` with {count} nodes, the whole command", command, "s", "at most 1", limit=1)
+    figures.show("storm: all gone and back", again["s"] / count / raw, "x handshake")
+    show_storm(figures, stormed)
+    figures.show("storm: memory after it", (stormed["rss"] - empty["rss"]) / count / 1e3, "kB/agent")
+
+
+def show_registration(
+    figures: Figures, count: int, first: dict[str, Any], full: dict[str, Any], handshake: float
+) -> None:
+    ratio = first["s"] / count / handshake
+    figures.show(f"{count} agents registered", ratio, "x handshake", "goal 2.5, at most 3.5", limit=3.5)
     figures.show("  the same", first["s"], "s")
     figures.show("  half of them", first["half_s"], "s")
     figures.show("  calls that came too late and were made again", first["late"], "")
-    figures.show("  the control plane's CPU time", (full["cpu_s"] - empty["cpu_s"]) / count / raw_cpu, "x handshake")
     figures.show("  loop lag meanwhile, worst", full["lag_ms"], "ms")
     figures.show("  loop lag meanwhile, p99", full["lag_p99_ms"], "ms")
     figures.show("  longest turn of the loop meanwhile, CPU time", full["turn_ms"], "ms")
+
+
+def show_beats(figures: Figures, beats: dict[str, Any]) -> None:
     figures.show("heartbeat there and back, p50", beats["p50_ms"], "ms")
     figures.show("heartbeat there and back, p99", beats["p99_ms"], "ms", "goal 20, at most 50", limit=50)
     figures.show("  beats per second", 2 * beats["per_s"], "/s")
-    figures.show(
-        "memory, with links and facts", (beaten["rss"] - empty["rss"]) / count / 1e3, "kB/agent", "at most 80", 80
-    )
-    figures.show(f"`ctl nodes` with {count} nodes, the whole command", command, "s", "at most 1", limit=1)
-    figures.show("storm: all gone and back", again["s"] / count / raw, "x handshake")
+
+
+def show_storm(figures: Figures, stormed: dict[str, Any]) -> None:
     figures.show("storm: loop lag, worst", stormed["lag_ms"], "ms", "goal 50, at most 150", limit=150)
     figures.show("storm: loop lag, p99", stormed["lag_p99_ms"], "ms")
     figures.show("storm: longest turn of the loop, CPU time", stormed["turn_ms"], "ms")
-    figures.show("storm: memory after it", (stormed["rss"] - empty["rss"]) / count / 1e3, "kB/agent")
 
 
 def handshake_s(server: CredentialFiles, nodes: Sequence[CredentialFiles]) -> tuple[float, float]:

@@ -94,7 +94,9 @@ async def _let_in(plane: Plane, visit: Visit, scope: trio.CancelScope) -> Connec
         raise
     finally:
         if older is not None:
-            await older.end(f"node {name}: a newer connection from {visit.address} has replaced this one")
+            # The same key is the same machine, or a clone of it: whoever reads the log sees both addresses (F12).
+            here, there = older.caller.address, visit.address
+            await older.end(f"node {name}: the connection from {here} is replaced by a newer one from {there}")
     return connection
 
 
