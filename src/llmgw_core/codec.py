@@ -177,8 +177,3 @@ def _unknown_profiles(catalog: Catalog) -> list[str]:
         for profile in model.profiles
         if profile not in catalog.profiles
     ]
-
-
-def to_plain(value: Any) -> Any:
-    """Any of llmgw's values as what JSON has, enums by their values."""
-    return Converter().unstructure(value)

@@ -130,6 +130,7 @@ async def test_an_answered_caller_that_stays_is_not_waited_for(door: Door, monke
     caller = await door.call()
     await caller.send_all(b"GET / HTTP/1.1\r\n")
     await until(lambda: door.turned_away)
+    assert door.turned_away == ["plain HTTP on the TLS port"]
     await trio.aclose_forcefully(caller)
 
 

@@ -122,15 +122,22 @@ def watch(seconds: float, render: Callable[[], str]) -> None:
 
 
 def _rendered(render: Callable[[], str]) -> str:
+    try:
+        return render()
+    except Exception as error:
+        return f"not reached: {printable_text(why_not_reached(error))}"
+
+
+def why_not_reached(error: Exception) -> str:
+    """What is said of a control plane that is away; raises the error where it is another."""
     from llmgw_core.net.call import NotReached
     from llmgw_core.net.link import LinkClosed
 
-    try:
-        return render()
-    except (NotReached, LinkClosed, NotAnswered) as error:
-        return f"not reached: {printable_text(str(error))}"
-    except BaseExceptionGroup as errors:
-        return f"not reached: {printable_text(_first_of(errors))}"
+    if isinstance(error, NotReached | LinkClosed | NotAnswered):
+        return str(error)
+    if isinstance(error, BaseExceptionGroup):
+        return _first_of(error)
+    raise error
 
 
 def _first_of(errors: BaseExceptionGroup[BaseException]) -> str:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from llmgw_core.cli.asking import ask, watch
+from llmgw_core.cli.asking import ask, watch, why_not_reached
 from llmgw_core.cli.output import show
 from llmgw_core.cli.printable import printable, printable_text
 from llmgw_core.cli.table import render_table
@@ -180,13 +180,25 @@ def events(context: Context, node: str, limit: int, follow: bool, as_json: bool)
 
     after = 0
     while True:
-        for event in ask(context, "events", node=node, limit=limit, after=after):
+        for event in _events(context, patient=after > 0, node=node, limit=limit, after=after):
             after = event["id"]
             if not show(json.dumps(event) if as_json else printable_text(_event(event))):
                 return
         if not follow:
             return
         time.sleep(WATCH_S)
+
+
+def _events(context: Context, *, patient: bool, **asked: Any) -> list[dict[str, Any]]:
+    """The events; none where a patient caller does not reach the control plane now."""
+    try:
+        found: list[dict[str, Any]] = ask(context, "events", **asked)
+    except Exception as error:
+        if not patient:
+            raise
+        click.echo(f"llmgw: not reached: {printable_text(why_not_reached(error))}", err=True)
+        return []
+    return found
 
 
 def _event(event: dict[str, Any]) -> str:

@@ -93,7 +93,7 @@ async def _let_in(plane: Plane, visit: Visit, scope: trio.CancelScope) -> Connec
         _put_back(fleet, connection, node)
         raise
     finally:
-        if older is not None:
+        if decided.replaces and older is not None:
             # The same key is the same machine, or a clone of it: whoever reads the log sees both addresses (F12).
             here, there = older.caller.address, visit.address
             await older.end(f"node {name}: the connection from {here} is replaced by a newer one from {there}")
