@@ -12,6 +12,8 @@ from llmgw_core.model.replica import Parallel, Settings, frozen_mapping
 MOST_NODES = 1024
 MOST_GPUS = 64
 MOST_REPLICAS = 10_000
+MOST_MEMORY_MIB = 16 * 1024 * 1024
+MOST_SECONDS = 7 * 24 * 3600
 """Beyond these it is a typing mistake."""
 
 
@@ -43,6 +45,51 @@ def _names_of_variables(_: object, attribute: Attribute[Mapping[str, str]], valu
         raise BadValue(f".{attribute.name}: {bad[0]!r} cannot be the name of a variable")
 
 
+def _a_while(_: object, attribute: Attribute[float], value: float) -> None:
+    if not 0 < value <= MOST_SECONDS:
+        raise BadValue(f".{attribute.name}: expected seconds above 0, at most {MOST_SECONDS}, got {value:g}")
+
+
+@frozen(kw_only=True)
+class HealthTimings:
+    """How long an engine may take, in seconds, and how often it is asked."""
+
+    start_deadline_s: float = field(default=1800.0, validator=_a_while)
+    """From its launch until the replica is ready."""
+    probe_every_s: float = field(default=2.0, validator=_a_while)
+    misses: int = field(default=3, validator=_between(1, 1000))
+    """Probes in a row that must fail until a ready shard is unready."""
+    stall_s: float = field(default=120.0, validator=_a_while)
+    """Without progress while requests run, or unready without a break: then it has failed."""
+
+
+@frozen(kw_only=True)
+class Sidecar:
+    """A process that must be ready before the engine of the same shard starts.
+
+    `{port}` in its command or environment is a fresh port of the node, `{directory}` the shard's own directory; the
+    profile's `extra_args` and `env` may say `{NAME.port}` for a sidecar's port.
+    """
+
+    command: tuple[str, ...] = field(validator=[_not_empty, _no_empty_text])
+    env: Mapping[str, str] = field(factory=dict, converter=frozen_mapping, validator=_names_of_variables, hash=False)
+    ready_path: str | None = None
+    """It is ready when GET of this on its port answers 200; without, when its port takes a connection."""
+    ready_file: str | None = None
+    """It is ready when this file is there; may begin with `{directory}`."""
+    ready_within_s: float = field(default=60.0, validator=_a_while)
+
+    def __attrs_post_init__(self) -> None:
+        if not self.uses_port and self.ready_file is None:
+            raise BadValue(": cannot tell when it is ready: use {port} in its command or env, or name a ready_file")
+        if self.ready_path is not None and not self.ready_path.startswith("/"):
+            raise BadValue(f".ready_path: expected a path that begins with /, got {self.ready_path!r}")
+
+    @property
+    def uses_port(self) -> bool:
+        return any("{port}" in text for text in (*self.command, *self.env.values()))
+
+
 @frozen(kw_only=True)
 class Profile(Settings):
     """A named way to run a model: the settings, and how it is divided over nodes."""
@@ -50,12 +97,17 @@ class Profile(Settings):
     engine: str
     nodes: int = field(default=1, validator=_between(1, MOST_NODES))
     gpus_per_node: int = field(default=0, validator=_between(0, MOST_GPUS))
+    min_gpu_memory_mib: int = field(default=0, validator=_between(0, MOST_MEMORY_MIB))
+    """Of each of its GPUs; one whose memory is not known does not do."""
     tensor_parallel: int = field(default=1, validator=_between(1, MOST_NODES * MOST_GPUS))
     pipeline_parallel: int = field(default=1, validator=_between(1, MOST_NODES * MOST_GPUS))
     data_parallel: int = field(default=1, validator=_between(1, MOST_NODES * MOST_GPUS))
     expert_parallel: int = field(default=1, validator=_between(1, MOST_NODES * MOST_GPUS))
     extra_args: tuple[str, ...] = field(default=(), validator=_no_empty_text)
     env: Mapping[str, str] = field(factory=dict, converter=frozen_mapping, validator=_names_of_variables, hash=False)
+    sidecars: Mapping[str, Sidecar] = field(factory=dict, converter=frozen_mapping, hash=False)
+    """By name, started in this order."""
+    health: HealthTimings = HealthTimings()
 
     @property
     def parallel(self) -> Parallel:
@@ -75,6 +127,8 @@ class Model:
     profiles: tuple[str, ...] = field(validator=_not_empty)
     """Names of profiles, the preferred first."""
     replicas: int = field(default=1, validator=_between(0, MOST_REPLICAS))
+    labels: Mapping[str, str] = field(factory=dict, converter=frozen_mapping, hash=False)
+    """The operator's own words; `ctl models` shows them and selects by them."""
 
 
 @frozen

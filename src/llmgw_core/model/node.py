@@ -7,6 +7,7 @@ from enum import Enum
 from attrs import frozen
 
 from llmgw_core.errors import LlmgwError
+from llmgw_core.model.launch import OfferChecked
 from llmgw_core.model.replica import Hca
 
 
@@ -159,3 +160,13 @@ class NodeFacts:
     machine_id: str | None = None
     disk_free_mib: int | None = None
     refused_plugins: tuple[str, ...] = ()
+    address: str = ""
+    """By which the other nodes reach it; empty: not known."""
+    interface: str | None = None
+    """The one that has this address."""
+    busy_ports: tuple[int, ...] = ()
+    """Of its ranges, those at which something listens that is no shard of this agent."""
+    offers: tuple[OfferChecked, ...] = ()
+    """Its answer to each offer of the control plane."""
+    strays: tuple[str, ...] = ()
+    """Engines that nobody here knows, one line each; they are never stopped by themselves."""

@@ -10,7 +10,9 @@ from typing import Any
 
 from attrs import frozen
 
+from llmgw_core.model.launch import Offer, Order
 from llmgw_core.model.node import NodeFacts
+from llmgw_core.model.shard import ShardStatus
 
 PROTOCOL = 1
 SPOKEN = (1,)
@@ -90,6 +92,57 @@ class EngineChecked:
 
 
 @frozen
+class Offers:
+    """Control plane to agent: all that may be asked of it. What it says of each is part of its facts."""
+
+    offers: tuple[Offer, ...]
+
+
+@frozen
+class Ordered:
+    """Control plane to agent. Orders are numbered anew on each link, from 1."""
+
+    number: int
+    order: Order
+
+
+@frozen
+class Running:
+    """Agent to control plane: all its shards, whenever one changed, and after each order. Kept by nobody's disk."""
+
+    heard: int
+    """The number of the last order on this link that is in this list; 0 for none."""
+    shards: tuple[ShardStatus, ...]
+
+
+@frozen
+class ReadLog:
+    """Control plane to agent: a part of a shard's log."""
+
+    id: int
+    replica: str
+    rank: int
+    generation: int = 0
+    """0: the latest."""
+    first_failure: bool = False
+    """The kept log of the first failure of a loop, in place of the latest."""
+    cursor: str = ""
+    """Go on after what an answer with this cursor gave; empty: from `lines` before the end."""
+    lines: int = 100
+
+
+@frozen
+class LogRead:
+    """Agent to control plane; `reason` says why there is no text."""
+
+    id: int
+    text: str = ""
+    cursor: str = ""
+    generation: int = 0
+    reason: str = ""
+
+
+@frozen
 class RenewCertificate:
     """Agent to control plane: sign this request's public key (PEM) for the name that I have."""
 
@@ -137,6 +190,11 @@ Message = (
     | HeartbeatSeen
     | CheckEngine
     | EngineChecked
+    | Offers
+    | Ordered
+    | Running
+    | ReadLog
+    | LogRead
     | RenewCertificate
     | CertificateRenewed
     | Ask

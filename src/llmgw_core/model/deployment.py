@@ -1,0 +1,69 @@
+"""What the control plane has decided about each replica, as it is stored."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from attrs import field, frozen
+
+from llmgw_core.model.launch import Launch
+from llmgw_core.model.replica import frozen_mapping
+
+
+@frozen
+class Assignment:
+    """One attempt to run a replica: where its shards are, and whether they are to run or to go."""
+
+    launch: Launch
+    placed_at: float
+    """Seconds since 1970; the start deadline counts from here."""
+    workers_first: bool = False
+    head_first: bool = False
+    engine_version: str | None = None
+    stopping: str = ""
+    """Why it is being taken down; empty: it is to run."""
+    ready_at: float | None = None
+    """When it was first ready."""
+
+
+@frozen
+class ReplicaFailure:
+    """Why an attempt ended, as kept for people."""
+
+    at: float
+    generation: int
+    node: str
+    """Empty where it is no single node's fault."""
+    rank: int
+    kind: str
+    """A `FailureKind`'s value."""
+    reason: str
+    exit: str = ""
+    argv: tuple[str, ...] = ()
+    engine_version: str | None = None
+    log_tail: str = ""
+
+
+@frozen
+class ReplicaRecord:
+    """All that is remembered of one replica."""
+
+    id: str
+    """`qwen3-235b/2`: model and ordinal."""
+    model: str
+    generation: int = 0
+    """Of the last attempt; 0 before the first."""
+    assignment: Assignment | None = None
+    failures: int = 0
+    """Attempts in a row that failed, or crashed soon after they were ready."""
+    not_before: float = 0.0
+    """No new attempt before this; seconds since 1970."""
+    failed_on: Mapping[str, int] = field(factory=dict, converter=frozen_mapping, hash=False)
+    """By node, how many of these attempts failed there."""
+    refused_by: Mapping[str, str] = field(factory=dict, converter=frozen_mapping, hash=False)
+    """By node, the help digest of the engine that refused the command: not again before that engine changes."""
+    first_failure: ReplicaFailure | None = None
+    """Of these attempts."""
+    last_failure: ReplicaFailure | None = None
+    retired: bool = False
+    """No longer wanted; kept for its generation, which never goes back."""

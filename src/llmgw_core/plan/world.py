@@ -1,0 +1,80 @@
+"""What is decided about, and what a decision is: values only.
+
+`World` is one snapshot of desired, decided and observed; `Decision` says what changes. Equal worlds give equal
+decisions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from attrs import field, frozen
+
+from llmgw_core.model.catalog import Catalog
+from llmgw_core.model.deployment import ReplicaRecord
+from llmgw_core.model.launch import Offer, Order
+from llmgw_core.model.node import NodeFacts
+from llmgw_core.model.replica import frozen_mapping
+from llmgw_core.model.shard import ShardStatus
+from llmgw_core.plan.liveness import NodeState
+
+
+@frozen
+class ObservedNode:
+    """A node as it is seen now."""
+
+    name: str
+    state: NodeState
+    facts: NodeFacts | None = None
+    shards: tuple[ShardStatus, ...] | None = None
+    """All that it runs; `None` before it has said so on this link, and while it is away."""
+    settled: bool = False
+    """Whether `shards` was said after the last order was heard: only then does absent mean gone."""
+    last_heard: float = 0.0
+
+
+@frozen
+class World:
+    catalog: Catalog | None
+    """`None`: nothing was ever applied here, and nothing that runs is touched."""
+    wanted: Mapping[str, int] = field(factory=dict, converter=frozen_mapping, hash=False)
+    """By model, how many replicas: the catalog's number or what the operator scaled to since."""
+    offers: Mapping[tuple[str, str], Offer] = field(factory=dict, converter=frozen_mapping, hash=False)
+    """By model and profile name."""
+    records: Mapping[str, ReplicaRecord] = field(factory=dict, converter=frozen_mapping, hash=False)
+    """By replica id."""
+    nodes: Mapping[str, ObservedNode] = field(factory=dict, converter=frozen_mapping, hash=False)
+    refuted: Mapping[str, str] = field(factory=dict, converter=frozen_mapping, hash=False)
+    """By fabric, what proves that it is none: no replica over several nodes there."""
+    now: float = 0.0
+    """Seconds since 1970."""
+    lost_after_s: float = 60.0
+
+
+@frozen
+class OrderTo:
+    node: str
+    order: Order
+
+
+@frozen
+class Happening:
+    """What is worth an event."""
+
+    kind: str
+    node: str
+    """Empty when it is about no node."""
+    reason: str
+
+
+@frozen
+class Decision:
+    records: tuple[ReplicaRecord, ...] = ()
+    """Those that changed, to be stored before any order is sent."""
+    orders: tuple[OrderTo, ...] = ()
+    """All that is to be done now, in order; whoever carries them out leaves out what was said on the same link."""
+    happenings: tuple[Happening, ...] = ()
+    unplaced: Mapping[str, str] = field(factory=dict, converter=frozen_mapping, hash=False)
+    """By replica id, why it has no place now."""
+    look_again_at: float | None = None
+    """When time alone changes something; seconds since 1970."""
