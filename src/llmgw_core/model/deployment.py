@@ -24,6 +24,8 @@ class Assignment:
     """Why it is being taken down; empty: it is to run."""
     ready_at: float | None = None
     """When it was first ready."""
+    launched: bool = False
+    """Whether a node may have been told to start it: from then on, what is not there has gone."""
 
 
 @frozen
@@ -36,12 +38,14 @@ class ReplicaFailure:
     """Empty where it is no single node's fault."""
     rank: int
     kind: str
-    """A `FailureKind`'s value."""
+    """A `FailureKind`'s value, or what only the control plane can tell: `node lost`, `gone`, `not ready in time`."""
     reason: str
     exit: str = ""
     argv: tuple[str, ...] = ()
     engine_version: str | None = None
     log_tail: str = ""
+    offer: str = ""
+    """The key of the offer that was tried."""
 
 
 @frozen
@@ -61,9 +65,11 @@ class ReplicaRecord:
     failed_on: Mapping[str, int] = field(factory=dict, converter=frozen_mapping, hash=False)
     """By node, how many of these attempts failed there."""
     refused_by: Mapping[str, str] = field(factory=dict, converter=frozen_mapping, hash=False)
-    """By node, the help digest of the engine that refused the command: not again before that engine changes."""
+    """By `node offer-key`, the help digest of the engine that refused the command: not again before it changes."""
     first_failure: ReplicaFailure | None = None
     """Of these attempts."""
+    last_ports: tuple[int, ...] = ()
+    """Of the last attempt; the next one takes others."""
     last_failure: ReplicaFailure | None = None
     retired: bool = False
     """No longer wanted; kept for its generation, which never goes back."""

@@ -76,5 +76,7 @@ class Decision:
     happenings: tuple[Happening, ...] = ()
     unplaced: Mapping[str, str] = field(factory=dict, converter=frozen_mapping, hash=False)
     """By replica id, why it has no place now."""
+    guarded: tuple[str, ...] = ()
+    """Why silent nodes keep their replicas although they would be lost by now; a line for each such loss."""
     look_again_at: float | None = None
     """When time alone changes something; seconds since 1970."""

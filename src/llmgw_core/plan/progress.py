@@ -1,0 +1,117 @@
+"""How one replica goes on: launched, ready, failed, stopped, gone.
+
+In: its record, what is seen of its attempt, what is wanted of it.  Out: the record after it, and what happened.  Pure.
+Rules: a planned stop is no failure; what fails is stopped as a whole; it is dropped when nothing of it is left, and
+only then is the failure counted. Doing the same again changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from attrs import evolve, frozen
+
+from llmgw_core.engine.health import FailureKind
+from llmgw_core.model.deployment import Assignment, ReplicaFailure, ReplicaRecord
+from llmgw_core.plan.attempt import is_ready, may_launch
+from llmgw_core.plan.cause import GONE, find_cause, find_lateness
+from llmgw_core.plan.restart import clean, drop, fail, has_failed, is_stained, stable_at
+from llmgw_core.plan.sighting import Sighting
+from llmgw_core.plan.world import Happening
+
+
+@frozen
+class Terms:
+    """By what one replica is judged."""
+
+    now: float
+    deadline_s: float
+    unwanted: str = ""
+    """Why it is to go; empty: it is to run."""
+    superseded: int = 0
+    """A generation above its own that a node reports; 0: there is none."""
+
+
+@frozen
+class Step:
+    record: ReplicaRecord
+    happenings: tuple[Happening, ...] = ()
+
+
+def advance(record: ReplicaRecord, seen: Sequence[Sighting], terms: Terms) -> Step:
+    """One replica, one pass. `seen` is empty without an assignment."""
+    happenings: list[Happening] = []
+    if record.assignment is not None and not record.assignment.stopping:
+        step = _go_on(record, record.assignment, seen, terms)
+        record = step.record
+        happenings += step.happenings
+    if record.assignment is not None and record.assignment.stopping:
+        record = _find_better_cause(record, record.assignment, seen, terms)
+        if all(each.gone for each in seen):
+            happenings += _told_stopped(record)
+            record = drop(record, terms.now)
+    if record.assignment is None and terms.unwanted and not record.retired:
+        record = evolve(record, retired=True)
+    return Step(record, tuple(happenings))
+
+
+def _go_on(record: ReplicaRecord, assignment: Assignment, seen: Sequence[Sighting], terms: Terms) -> Step:
+    if terms.unwanted:
+        return _stop(record, assignment, terms.unwanted)
+    if terms.superseded:
+        return _stop(record, assignment, f"a node reports its generation {terms.superseded}, which is newer")
+    stable = stable_at(assignment)
+    if stable is not None and stable <= terms.now and is_stained(record):
+        record = clean(record)
+    failure = find_cause(assignment, seen, terms.now)
+    if failure is None and not is_ready(seen):
+        failure = find_lateness(assignment, seen, terms.now, terms.deadline_s)
+    if failure is not None:
+        told = f"{record.id}, generation {failure.generation}, rank {failure.rank}: {failure.kind}: {failure.reason}"
+        failed = fail(record, failure, _digest(seen, failure, assignment))
+        return Step(failed, (Happening("replica failed", failure.node, told),))
+    return _rise(record, assignment, seen, terms)
+
+
+def _rise(record: ReplicaRecord, assignment: Assignment, seen: Sequence[Sighting], terms: Terms) -> Step:
+    if not assignment.launched and may_launch(seen):
+        assignment = evolve(assignment, launched=True)
+        record = evolve(record, assignment=assignment)
+    if assignment.ready_at is not None or not is_ready(seen):
+        return Step(record)
+    took = terms.now - assignment.placed_at
+    told = f"{record.id}, generation {record.generation}: ready {took:.1f} s after it was placed"
+    ready = evolve(record, assignment=evolve(assignment, ready_at=terms.now))
+    return Step(ready, (Happening("replica ready", seen[0].place.node, told),))
+
+
+def _stop(record: ReplicaRecord, assignment: Assignment, why: str) -> Step:
+    stopping = evolve(record, assignment=evolve(assignment, stopping=why))
+    return Step(stopping, (Happening("replica stopping", "", f"{record.id}: {why}"),))
+
+
+def _told_stopped(record: ReplicaRecord) -> list[Happening]:
+    return [] if has_failed(record) else [Happening("replica stopped", "", f"{record.id}: nothing of it is left")]
+
+
+def _find_better_cause(
+    record: ReplicaRecord, assignment: Assignment, seen: Sequence[Sighting], terms: Terms
+) -> ReplicaRecord:
+    """The shard that went first may be the last to say so."""
+    known = record.last_failure
+    if known is None or not has_failed(record) or known.kind != FailureKind.PEER_LOST.value:
+        return record
+    better = find_cause(assignment, seen, terms.now)
+    if better is None or better.kind in (known.kind, GONE):  # they are gone because they are stopped
+        return record
+    return fail(record, better, _digest(seen, better, assignment))
+
+
+def _digest(seen: Sequence[Sighting], failure: ReplicaFailure, assignment: Assignment) -> str | None:
+    """Of the engine on the node that failed, as the shard says or else as the node does."""
+    sighting = seen[failure.rank]
+    if sighting.status is not None and sighting.status.help_digest:
+        return sighting.status.help_digest
+    facts = sighting.node.facts if sighting.node is not None else None
+    engine = assignment.launch.offer.profile.engine
+    return next((each.help_digest for each in facts.engines if each.engine == engine), None) if facts else None

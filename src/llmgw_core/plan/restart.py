@@ -1,0 +1,112 @@
+"""What is remembered of attempts that failed, and when and where the next one may be.
+
+In: a record, and what became of its attempt.  Out: the record after it.  Pure.
+Rules: 10 s doubling to 5 min; a replica that was ready for 5 min has a clean slate; a command that an engine refused
+is not tried again on that node before the engine or the command changes; a port that was taken costs no waiting at
+first, since the next attempt takes another one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container
+
+from attrs import evolve
+
+from llmgw_core.engine.health import FailureKind
+from llmgw_core.model.deployment import Assignment, ReplicaFailure, ReplicaRecord
+from llmgw_core.model.launch import Offer
+
+FIRST_S = 10.0
+MOST_S = 300.0
+STABLE_S = 300.0
+"""Ready for so long, a replica's earlier failures count no more."""
+REPEATED = 2
+"""So many failures on one node put it last."""
+FREE_PORTS = 2
+"""So many failures for a taken port cost no waiting."""
+
+_REFUSED = (FailureKind.BAD_ARGUMENTS.value, FailureKind.BAD_CONFIGURATION.value)
+
+
+def delay_s(failures: int, kind: str = "") -> float:
+    """To wait after the `failures`-th failure in a row, from 1."""
+    if kind == FailureKind.PORT_IN_USE.value:
+        return 0.0 if failures <= FREE_PORTS else FIRST_S
+    return min(MOST_S, FIRST_S * 2.0 ** min(failures - 1, 10))
+
+
+def has_failed(record: ReplicaRecord) -> bool:
+    """Whether the attempt that it has, or had last, ended by a failure."""
+    return record.last_failure is not None and record.last_failure.generation == record.generation
+
+
+def is_stained(record: ReplicaRecord) -> bool:
+    return bool(record.failures or record.failed_on or record.first_failure or record.not_before)
+
+
+def clean(record: ReplicaRecord) -> ReplicaRecord:
+    """With nothing counted against it; the last failure stays for people to read."""
+    return evolve(record, failures=0, not_before=0.0, failed_on={}, first_failure=None)
+
+
+def stable_at(assignment: Assignment) -> float | None:
+    """When its replica has a clean slate; `None` while it was never ready."""
+    return None if assignment.ready_at is None else assignment.ready_at + STABLE_S
+
+
+def fail(record: ReplicaRecord, failure: ReplicaFailure, help_digest: str | None) -> ReplicaRecord:
+    """The attempt has failed, and its shards are to go: the first to say so decides why."""
+    assert record.assignment is not None  # noqa: S101 - an attempt is what fails
+    refused_by = dict(record.refused_by)
+    if failure.kind in _REFUSED and failure.node:
+        refused_by[refusal_mark(failure.node, record.assignment.launch.offer)] = help_digest or ""
+    first = record.first_failure
+    if first is None or first.generation == failure.generation:
+        first = failure
+    return evolve(
+        record,
+        assignment=evolve(record.assignment, stopping=failure.reason),
+        first_failure=first,
+        last_failure=failure,
+        refused_by=refused_by,
+    )
+
+
+def drop(record: ReplicaRecord, now: float) -> ReplicaRecord:
+    """Nothing of its attempt is left."""
+    ports = ports_of(record.assignment)
+    failure = record.last_failure
+    if failure is None or not has_failed(record):
+        return evolve(record, assignment=None, last_ports=ports)
+    failures = record.failures + 1
+    failed_on = dict(record.failed_on)
+    if failure.node:
+        failed_on[failure.node] = failed_on.get(failure.node, 0) + 1
+    return evolve(
+        record,
+        assignment=None,
+        last_ports=ports,
+        failures=failures,
+        not_before=now + delay_s(failures, failure.kind),
+        failed_on=failed_on,
+    )
+
+
+def ports_of(assignment: Assignment | None) -> tuple[int, ...]:
+    if assignment is None:
+        return ()
+    launch = assignment.launch
+    ports = {place.port for place in launch.places}
+    return tuple(sorted(ports | ({launch.rendezvous_port} if launch.rendezvous_port is not None else set())))
+
+
+def after_change(record: ReplicaRecord, offers: Container[str]) -> ReplicaRecord:
+    """What failed under an offer that is made no more says nothing about the offers of today."""
+    failure = record.last_failure
+    if failure is None or not failure.offer or failure.offer in offers or not is_stained(record):
+        return record
+    return clean(record)
+
+
+def refusal_mark(node: str, offer: Offer) -> str:
+    return f"{node} {offer.key}"

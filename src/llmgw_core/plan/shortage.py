@@ -1,0 +1,115 @@
+"""Why an offer has no place, for people.
+
+In: who could take a shard of it, and what speaks against each other node.  Out: a sentence with numbers.  Pure.
+Rules: few nodes are named one by one, many are counted; the whole is one line of some 300 characters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from attrs import frozen
+
+from llmgw_core.model.launch import Offer
+from llmgw_core.plan.candidate import Candidate, Filter, Refused, examine_room
+from llmgw_core.plan.pool import Pool
+from llmgw_core.plan.room import Room
+
+MOST_CHARACTERS = 300
+_NAMED = 3
+"""So many nodes are named one by one."""
+
+
+@frozen
+class Shortage:
+    """What is known of one offer."""
+
+    offer: Offer
+    refused: tuple[Refused, ...]
+    candidates: Mapping[str, Candidate]
+    pools: Mapping[tuple[str, str | None, str | None], Pool]
+    rooms: Iterable[Room]
+    never: Mapping[str, Refused]
+    """The nodes that one replica must not go to."""
+
+    @property
+    def all_refused(self) -> list[Refused]:
+        """By name, every node that cannot take a shard now."""
+        full = []
+        for name, candidate in self.candidates.items():
+            refused = self.never.get(name) or examine_room(candidate, self.offer)
+            if refused is not None:
+                full.append(refused)
+        return sorted([*self.refused, *full], key=lambda each: each.node)
+
+
+def render_shortages(shortages: Sequence[Shortage]) -> str:
+    """Of all profiles of a model."""
+    if len(shortages) == 1:
+        return _cut(render_shortage(shortages[0]), MOST_CHARACTERS)
+    each = MOST_CHARACTERS // max(1, len(shortages)) - 2
+    parts = [f"{one.offer.profile_name} {render_shortage(one)}" for one in shortages]
+    return "; ".join(_cut(part, max(each, 60)) for part in parts)
+
+
+def render_shortage(shortage: Shortage) -> str:
+    """`needs 8 free GPUs on one node; gpu-01 has 6 free GPUs of 8`."""
+    profile = shortage.offer.profile
+    gpus = f"{profile.gpus_per_node} free GPU{'s' if profile.gpus_per_node != 1 else ''}"
+    if profile.nodes > 1:
+        whose = f" with {gpus}" if profile.gpus_per_node else ""
+        return f"needs {profile.nodes} nodes{whose} on one fabric; {_tell_fabrics(shortage)}"
+    needs = f"needs {gpus} on one node" if profile.gpus_per_node else "needs a node"
+    return f"{needs}; {_tell_nodes(shortage.all_refused)}"
+
+
+def _tell_nodes(refused: Sequence[Refused]) -> str:
+    if not refused:
+        return "there are no nodes"
+    if len(refused) <= _NAMED:
+        return ", ".join(f"{each.node} {_cut(each.reason, 120)}" for each in refused)
+    parts = [_count(kind, those) for kind in Filter if (those := [each for each in refused if each.filter is kind])]
+    return f"of {len(refused)} nodes {', '.join(parts)}"
+
+
+def _count(kind: Filter, refused: Sequence[Refused]) -> str:
+    if kind is Filter.GPUS:
+        most = max(refused, key=lambda each: each.free)
+        return f"{len(refused)} {kind.value} (most: {most.free} on {most.node})"
+    first = refused[0]
+    return f"{len(refused)} {kind.value} ({first.node} {_cut(first.reason, 80)})"
+
+
+def _tell_fabrics(shortage: Shortage) -> str:
+    """`ib-a has 1 (gpu-03 is lost), ib-b has none`."""
+    refused = {each.node: each for each in shortage.all_refused}
+    fabrics = _members(shortage, refused)
+    if not fabrics:
+        return f"no node is on one: {_tell_nodes(list(refused.values()))}" if refused else "there are no nodes"
+    return ", ".join(_tell_fabric(name, fabrics[name], shortage) for name in sorted(fabrics))
+
+
+def _members(shortage: Shortage, refused: Mapping[str, Refused]) -> dict[str, list[Refused]]:
+    """By fabric, the nodes that state it and cannot take a shard."""
+    fabrics: dict[str, list[Refused]] = {build[0]: [] for build in shortage.pools}
+    for room in shortage.rooms:
+        for fabric in room.node.facts.fabrics if room.node.facts else ():
+            those = fabrics.setdefault(fabric.name, [])
+            if room.node.name in refused:
+                those.append(refused[room.node.name])
+    return fabrics
+
+
+def _tell_fabric(name: str, refused: Sequence[Refused], shortage: Shortage) -> str:
+    pools = [pool for build, pool in shortage.pools.items() if build[0] == name]
+    fit = [sum(node not in shortage.never for node in pool.fit) for pool in pools]
+    has = f"{name} has {max(fit, default=0) or 'none'}"
+    if sum(each > 0 for each in fit) > 1:
+        has = f"{name} has {sum(fit)}, of {sum(each > 0 for each in fit)} engine versions"
+    notes = [f"{each.node} {_cut(each.reason, 60)}" for each in refused[:2]]
+    more = [f"{len(refused) - 2} more"] if len(refused) > 2 else []
+    return f"{has} ({', '.join(notes + more)})" if notes else has
+
+
+def _cut(text: str, most: int) -> str:
+    return text if len(text) <= most else f"{text[: most - 1].rstrip()}…"
