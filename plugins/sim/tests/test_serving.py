@@ -4,80 +4,24 @@ from __future__ import annotations
 
 import http.client
 import json
-import os
 import signal
 import socket
-import subprocess
-import sys
-import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from attrs import evolve
 
-DEADLINE_S = 30
-
-
-class Sim:
-    """One process; `log` is what it has said so far."""
-
-    def __init__(self, log: Path, *args: str, **env: str) -> None:
-        self._log = log
-        command = [sys.executable, "-m", "llmgw_engine_sim", "--model", "m", "--port", "0", *args]
-        with log.open("wb") as file:
-            self.process = subprocess.Popen(command, stdout=file, stderr=file, env={**os.environ, **env})
-
-    @property
-    def log(self) -> str:
-        return self._log.read_text()
-
-    def await_log(self, words: str) -> str:
-        return await_true(lambda: self.log if words in self.log else "", f"{words!r} in {self._log.name}")
-
-    @property
-    def port(self) -> int:
-        self.await_log("listening on ")
-        return int(self.log.partition("listening on 127.0.0.1:")[2].split()[0])
-
-    def await_exit(self) -> int:
-        return self.process.wait(DEADLINE_S)
-
-    def ask(self, path: str, body: Any = None, **headers: str) -> tuple[int, Any]:
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=DEADLINE_S)
-        try:
-            raw = body if body is None or isinstance(body, bytes) else json.dumps(body)
-            connection.request("GET" if body is None else "POST", path, raw, headers)
-            answer = connection.getresponse()
-            text = answer.read().decode()
-        finally:
-            connection.close()
-        return answer.status, json.loads(text) if answer.getheader("content-type") == "application/json" else text
-
-
-def await_true(condition: Callable[[], str], what: str) -> str:
-    deadline = time.monotonic() + DEADLINE_S
-    while not (found := condition()):
-        assert time.monotonic() < deadline, f"waited {DEADLINE_S} s for {what}"
-        time.sleep(0.01)
-    return found
-
-
-Start = Callable[..., Sim]
+from llmgw_core.engine import Settings
+from llmgw_engine_sim import llmgw_health_probe, llmgw_widest_specs
+from llmgw_engine_sim.testing import DEADLINE_S, Sim, Start, await_true, free_port, sims, start_ranks
 
 
 @pytest.fixture
 def start(tmp_path: Path) -> Iterator[Start]:
-    with ExitStack() as stack:
-
-        def started(name: str, *args: str, **env: str) -> Sim:
-            sim = Sim(tmp_path / name, *args, **env)
-            stack.callback(sim.process.wait, DEADLINE_S)
-            stack.callback(sim.process.kill)
-            return sim
-
-        yield started
+    with sims(tmp_path) as start:
+        yield start
 
 
 @pytest.fixture
@@ -85,12 +29,6 @@ def ready(start: Start) -> Sim:
     sim = start("sim", "--context-length", "64")
     sim.await_log("ready")
     return sim
-
-
-def free_port() -> int:
-    with socket.socket() as bound:
-        bound.bind(("127.0.0.1", 0))
-        return int(bound.getsockname()[1])
 
 
 CHAT = {"model": "m", "messages": [{"role": "user", "content": "two words"}], "max_tokens": 3}
@@ -153,6 +91,28 @@ def test_texts_are_embedded(ready: Sim) -> None:
     assert status == 200
     assert [each["index"] for each in answer["data"]] == [0, 1]
     assert answer["data"][0]["embedding"] != answer["data"][1]["embedding"]
+
+
+def test_the_metrics_that_the_plugin_watches_are_there(ready: Sim) -> None:
+    probe = llmgw_health_probe(evolve(llmgw_widest_specs()[0], settings=Settings()).shards[0])
+    assert probe is not None
+    assert probe.progress is not None
+
+    status, page = ready.ask(probe.progress.path)
+
+    assert status == 200
+    for name in (*probe.progress.running, *probe.progress.counters):
+        assert f"\n{name} 0\n" in page
+
+
+def test_the_log_tells_loading_and_each_request(ready: Sim) -> None:
+    ready.ask("/v1/completions", TEXT)
+    ready.ask("/v1/completions", {})
+
+    ready.await_log("rank 0: request 2: /v1/completions answered with 400\n")
+    assert "rank 0: loading m (0 s)\n" in ready.log
+    assert "rank 0: ready\n" in ready.log
+    assert "rank 0: request 1: /v1/completions answered with 200\n" in ready.log
 
 
 def test_tokens_are_counted(ready: Sim) -> None:
@@ -289,13 +249,8 @@ def test_a_port_in_use_is_said(ready: Sim, start: Start) -> None:
 # Several processes.
 
 
-def ranks(start: Start, *args: str, count: int = 2) -> list[Sim]:
-    at = ("--nnodes", str(count), "--dist-init-addr", f"127.0.0.1:{free_port()}", *args)
-    return [start(f"rank{rank}", *at, "--node-rank", str(rank)) for rank in reversed(range(count))][::-1]
-
-
 def test_rank_0_serves_when_all_have_joined(start: Start) -> None:
-    head, *workers = ranks(start, count=3)
+    head, *workers = start_ranks(start, count=3)
 
     head.await_log("ready")
 
@@ -314,7 +269,7 @@ def test_rank_0_does_not_serve_before(start: Start) -> None:
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
 def test_a_lost_worker_takes_all_others_down(start: Start, how: signal.Signals) -> None:
-    head, first, second = ranks(start, count=3)
+    head, first, second = start_ranks(start, count=3)
     head.await_log("ready")
 
     second.process.send_signal(how)
@@ -325,7 +280,7 @@ def test_a_lost_worker_takes_all_others_down(start: Start, how: signal.Signals) 
 
 
 def test_a_lost_head_takes_the_workers_down(start: Start) -> None:
-    head, worker = ranks(start)
+    head, worker = start_ranks(start)
     head.await_log("ready")
 
     head.process.kill()

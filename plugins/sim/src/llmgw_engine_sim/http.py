@@ -43,6 +43,8 @@ class Response:
 
 
 Handler = Callable[[Request], Awaitable[Response]]
+Answered = Callable[[Request, Response], None]
+"""Called when an answer has been sent to its end."""
 
 
 class _Left(Exception):
@@ -82,10 +84,10 @@ class Shutdown:
                 self._waits.discard(scope)
 
 
-async def serve_connection(stream: trio.SocketStream, handler: Handler, shutdown: Shutdown) -> None:
+async def serve_connection(stream: trio.SocketStream, handler: Handler, answered: Answered, shutdown: Shutdown) -> None:
     async with stream:
         try:
-            connection = _Connection(stream, handler, shutdown)
+            connection = _Connection(stream, handler, answered, shutdown)
             while await connection.serve_request():
                 pass
         except (_Left, trio.BrokenResourceError, trio.TooSlowError):
@@ -93,9 +95,10 @@ async def serve_connection(stream: trio.SocketStream, handler: Handler, shutdown
 
 
 class _Connection:
-    def __init__(self, stream: trio.SocketStream, handler: Handler, shutdown: Shutdown) -> None:
+    def __init__(self, stream: trio.SocketStream, handler: Handler, answered: Answered, shutdown: Shutdown) -> None:
         self._stream = stream
         self._handler = handler
+        self._answered = answered
         self._shutdown = shutdown
         self._http = h11.Connection(h11.SERVER, max_incomplete_event_size=_HEAD_BYTES)
 
@@ -151,6 +154,7 @@ class _Connection:
             with suppress(trio.BrokenResourceError):
                 response = await self._handler(request)
                 await self._send_response(response, bodiless=request.method == "HEAD")
+                self._answered(request, response)
             nursery.cancel_scope.cancel()
 
     async def _cancel_when_left(self, scope: trio.CancelScope) -> None:
@@ -181,7 +185,9 @@ class _Connection:
         await self._send(h11.Response(status_code=status, headers=headers, reason=HTTPStatus(status).phrase))
 
     async def _send(self, event: h11.Event) -> None:
-        await self._stream.send_all(self._http.send(event) or b"")
+        """Without a checkpoint where there is nothing to send: a client that leaves with its answer had it."""
+        if data := self._http.send(event):
+            await self._stream.send_all(data)
 
     async def _refuse(self, status: int, message: str) -> None:
         if self._http.our_state not in (h11.IDLE, h11.SEND_RESPONSE):

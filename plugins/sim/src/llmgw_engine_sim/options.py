@@ -8,6 +8,9 @@ from typing import Any
 
 from attrs import frozen
 
+from llmgw_engine_sim.fault_flags import Faults, add_fault_flags, read_faults
+from llmgw_engine_sim.flag_values import address, number, port, whole, whole_from_1
+
 
 @frozen
 class Options:
@@ -24,11 +27,12 @@ class Options:
     load_time: float
     tokens_per_second: float
     join_timeout: float
+    faults: Faults
 
 
 def parse_options(argv: Sequence[str] | None = None) -> Options:
     """Ends the process with 2 and one line on what is wrong."""
-    parser = _build_parser()
+    parser = build_parser()
     given = parser.parse_args(argv)
     if given.nnodes > 1 and given.dist_init_addr is None:
         parser.error("--nnodes above 1 needs --dist-init-addr")
@@ -48,10 +52,11 @@ def parse_options(argv: Sequence[str] | None = None) -> Options:
         load_time=given.load_time,
         tokens_per_second=given.tokens_per_second,
         join_timeout=given.join_timeout,
+        faults=read_faults(given),
     )
 
 
-def _build_parser() -> argparse.ArgumentParser:
+def build_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="llmgw-sim",
         description="A simulated inference engine: a real HTTP server that needs neither weights nor a GPU.",
@@ -61,6 +66,7 @@ def _build_parser() -> argparse.ArgumentParser:
     _add_place(parser)
     _add_sizes(parser)
     _add_behaviour(parser)
+    add_fault_flags(parser)
     return parser
 
 
@@ -69,26 +75,32 @@ def _add_place(parser: argparse.ArgumentParser) -> None:
     add("--model", required=True, help="what would be loaded; any text")
     add("--served-model-name", metavar="NAME", help="what requests call the model (default: as --model)")
     add("--host", default="127.0.0.1", help="address to serve on (default: %(default)s)")
-    add("--port", type=_port, default=8000, help="port to serve on; 0 is any free one (default: %(default)s)")
-    add("--nnodes", type=_count, default=1, metavar="N", help="processes of this replica (default: 1)")
-    add("--node-rank", type=_rank, default=0, metavar="RANK", help="which one this is; 0 serves (default: 0)")
-    add("--dist-init-addr", type=_address, metavar="HOST:PORT", help="where rank 0 waits for the other ranks")
+    add("--port", type=port, default=8000, help="port to serve on; 0 is any free one (default: %(default)s)")
+    add("--nnodes", type=whole_from_1, default=1, metavar="N", help="processes of this replica (default: 1)")
+    add("--node-rank", type=whole, default=0, metavar="RANK", help="which one this is; 0 serves (default: 0)")
+    add("--dist-init-addr", type=address, metavar="HOST:PORT", help="where rank 0 waits for the other ranks")
 
 
 def _add_sizes(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument_group("sizes").add_argument
     for name in ("tensor", "pipeline", "data", "expert"):
-        add(f"--{name}-parallel-size", type=_count, default=1, metavar="N", help="accepted, without effect")
-    add("--context-length", type=_count, default=4096, metavar="N", help="most tokens of a prompt and its answer")
-    add("--max-sequences", type=_count, default=256, metavar="N", help="most requests at the same time; others wait")
+        add(f"--{name}-parallel-size", type=whole_from_1, default=1, metavar="N", help="accepted, without effect")
+    add("--context-length", type=whole_from_1, default=4096, metavar="N", help="most tokens of a prompt and its answer")
+    add(
+        "--max-sequences",
+        type=whole_from_1,
+        default=256,
+        metavar="N",
+        help="most requests at the same time; others wait",
+    )
 
 
 def _add_behaviour(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument_group("behaviour").add_argument
     add("--no-metrics", dest="metrics", action="store_false", help="do not serve /metrics")
-    add("--load-time", type=_number, default=0.0, metavar="SECONDS", help="how long loading takes (default: 0)")
-    add("--tokens-per-second", type=_number, default=0.0, metavar="N", help="per request; 0 is at once (default: 0)")
-    add("--join-timeout", type=_number, default=60.0, metavar="SECONDS", help="most to wait for others (default: 60)")
+    add("--load-time", type=number, default=0.0, metavar="SECONDS", help="how long loading takes (default: 0)")
+    add("--tokens-per-second", type=number, default=0.0, metavar="N", help="per request; 0 is at once (default: 0)")
+    add("--join-timeout", type=number, default=60.0, metavar="SECONDS", help="most to wait for others (default: 60)")
 
 
 class _Version(argparse.Action):
@@ -99,40 +111,3 @@ class _Version(argparse.Action):
 
         print(f"llmgw-sim {version('llmgw-engine-sim')}")
         parser.exit()
-
-
-def _count(text: str) -> int:
-    return _whole(text, 1, None)
-
-
-def _rank(text: str) -> int:
-    return _whole(text, 0, None)
-
-
-def _port(text: str) -> int:
-    return _whole(text, 0, 65535)
-
-
-def _whole(text: str, least: int, most: int | None) -> int:
-    number = int(text) if text.isdecimal() else -1
-    if number < least or (most is not None and number > most):
-        limits = f"from {least}" + ("" if most is None else f" to {most}")
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number {limits}")
-    return number
-
-
-def _number(text: str) -> float:
-    try:
-        number = float(text)
-    except ValueError:
-        number = -1.0
-    if not 0 <= number < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number from 0")
-    return number
-
-
-def _address(text: str) -> tuple[str, int]:
-    host, colon, port = text.rpartition(":")
-    if not colon or not host:
-        raise argparse.ArgumentTypeError(f"{text!r} is not HOST:PORT")
-    return host.removeprefix("[").removesuffix("]"), _whole(port, 1, 65535)

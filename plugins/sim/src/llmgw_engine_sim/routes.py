@@ -19,6 +19,7 @@ from llmgw_engine_sim.answers import (
     render_json,
     render_models,
 )
+from llmgw_engine_sim.faults import Script
 from llmgw_engine_sim.http import EVENTS, Request, Response
 from llmgw_engine_sim.options import Options
 
@@ -26,9 +27,10 @@ from llmgw_engine_sim.options import Options
 class Api:
     """The state of one server: whether it is loaded, what runs, what was counted."""
 
-    def __init__(self, options: Options, key: str | None) -> None:
+    def __init__(self, options: Options, key: str | None, script: Script) -> None:
         self._options = options
         self._key = key
+        self._script = script
         self._slots = trio.CapacityLimiter(options.max_sequences)
         self._tokens = 0
         self._gets: dict[str, Callable[[], Response]] = {
@@ -39,6 +41,7 @@ class Api:
         }
         self._posts = {"/v1/chat/completions", "/v1/completions", "/v1/embeddings"}
         self.loaded = False
+        self.answered = 0
 
     async def handle(self, request: Request) -> Response:
         try:
@@ -66,6 +69,8 @@ class Api:
     def _health(self) -> Response:
         if not self.loaded:
             raise Refused(503, "the model is being loaded", "unavailable_error")
+        if self._script.unready:
+            raise Refused(503, "the engine is not well", "unavailable_error")
         return Response(200, render_json({"status": "ok"}))
 
     def _version(self) -> Response:
@@ -93,6 +98,8 @@ class Api:
             raise Refused(503, "the model is being loaded", "unavailable_error")
         body = read_body(request.body, self._options.served_model_name)
         if request.path == "/v1/embeddings":
+            async with self._slot():
+                await self._script.hang_if_hung()
             return Response(200, render_embeddings(body))
         job = read_job(body, request.path == "/v1/chat/completions", self._options.context_length)
         if job.stream:
@@ -122,4 +129,5 @@ class Api:
     async def _generate_token(self) -> None:
         speed = self._options.tokens_per_second
         await trio.sleep(1 / speed if speed else 0)
+        await self._script.hang_if_hung()
         self._tokens += 1
