@@ -20,11 +20,13 @@ from llmgw_core.agent.facts import (
     infiniband_look,
     named_programs,
     unknown_programs,
-    watch_engines,
     watch_hardware,
 )
 from llmgw_core.agent.renewal import Renewal, finish_replacing
+from llmgw_core.agent.runtime import Runtime
 from llmgw_core.agent.settings import AgentSettings
+from llmgw_core.agent.surroundings import watch_surroundings
+from llmgw_core.discovery.weights import look_at_weights
 from llmgw_core.engines import Engines
 from llmgw_core.errors import LlmgwError
 from llmgw_core.examine.installed import Installation, check_installed
@@ -73,12 +75,30 @@ async def _run(settings: AgentSettings, engines: Engines) -> None:
         return await _check_engine(engines, settings, order)
 
     checks = EngineChecks(check_engine)
-    connection = Connection(settings, picture, checks.answer, renewal.watch, renewal.take)
+    runtime = _runtime(settings, engines, picture)
+    connection = Connection(settings, picture, runtime, checks.answer, renewal.watch, renewal.take)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(_stop_on_signal, nursery.cancel_scope)
         nursery.start_soon(watch_hardware, picture, settings)
-        nursery.start_soon(watch_engines, picture, settings, engines)
+        nursery.start_soon(runtime.run)
+        nursery.start_soon(watch_surroundings, picture, settings, runtime.shards)
         nursery.start_soon(connection.keep)
+
+
+def _runtime(settings: AgentSettings, engines: Engines, picture: Picture) -> Runtime:
+    """With what the last agent left of engines and shards."""
+    picture.change(refused_plugins=(*map(str, engines.refused), *unknown_programs(engines, settings)))
+    runtime = Runtime(
+        engines=engines,
+        state=settings.state,
+        named=named_programs(engines, settings),
+        look_at_weights=look_at_weights,
+        tell_engines=lambda found: picture.change(engines=found),
+        tell_offers=lambda answers: picture.change(offers=answers),
+        serve_ports=settings.serve_ports,
+    )
+    runtime.read()
+    return runtime
 
 
 @contextmanager

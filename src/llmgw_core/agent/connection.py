@@ -12,14 +12,18 @@ import os
 import random
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
+from functools import partial
 from importlib.metadata import version
 
 import trio
 from attrs import define, field
 
 from llmgw_core.agent.facts import Picture
+from llmgw_core.agent.racing import first
+from llmgw_core.agent.runtime import Runtime
 from llmgw_core.agent.settings import AgentSettings
 from llmgw_core.errors import LlmgwError
+from llmgw_core.model.shard import ShardStatus
 from llmgw_core.net.call import call
 from llmgw_core.net.link import Link, LinkClosed
 from llmgw_core.plan.backoff import delay_s, failures_after
@@ -31,10 +35,17 @@ from llmgw_core.wire.message import (
     EngineChecked,
     Heartbeat,
     Hello,
+    Offers,
+    Ordered,
+    ReadLog,
     Refused,
+    Running,
     Welcome,
 )
 from llmgw_core.wire.session import AgentEnd
+
+TOGETHER_S = 0.05
+"""Changes of shards that come within this time are said together."""
 
 DEAF_BEATS = 3
 WELCOME_S = 20.0
@@ -48,6 +59,7 @@ class Connection:
 
     settings: AgentSettings
     picture: Picture
+    runtime: Runtime
     check_engine: Callable[[CheckEngine], Awaitable[EngineChecked]]
     renew: Callable[[Link], Awaitable[None]]
     """Asks for a new certificate, if it is time."""
@@ -57,6 +69,9 @@ class Connection:
     instance: str = field(factory=lambda: os.urandom(8).hex())
     connected: bool = False
     _said: object = None
+    _heard: int = 0
+    """The number of the last order on this link."""
+    _ordered: trio.Event = field(factory=trio.Event)
 
     async def keep(self) -> None:
         """Connect, talk, and begin again, until cancelled."""
@@ -102,6 +117,8 @@ class Connection:
             if not unacknowledged:
                 await link.say(self.end.report(self.picture.facts))
                 self._said = self.picture.facts
+            self._heard = 0
+            nursery.start_soon(self._tell_shards, link)
             nursery.start_soon(self._hear, link, heartbeat_s, nursery)
             nursery.start_soon(self._beat, link, heartbeat_s)
             nursery.start_soon(self._report, link)
@@ -119,6 +136,14 @@ class Connection:
                     raise LinkClosed(reason)
                 case CheckEngine():
                     nursery.start_soon(self._check_engine, link, message)
+                case Offers(offers=offers):
+                    self.runtime.offer(offers)
+                case Ordered(number=number, order=order):
+                    self.runtime.order(order)
+                    self._heard = number
+                    self._ordered.set()
+                case ReadLog():
+                    nursery.start_soon(self._read_log, link, message)
                 case CertificateRenewed():
                     if self.renewed(message):
                         raise LinkClosed("the certificate was renewed, and is used from the next link on")
@@ -137,6 +162,21 @@ class Connection:
             facts = await self.picture.wait_other_than(self._said)  # type: ignore[arg-type]
             self._said = facts
             await link.say(self.end.report(facts))
+
+    async def _tell_shards(self, link: Link) -> None:
+        """All of them, at once and whenever one changed or an order was heard."""
+        while True:
+            self._ordered = trio.Event()
+            said = self.runtime.statuses()
+            await link.say(Running(self._heard, said))
+            await trio.sleep(TOGETHER_S)
+            await first(self._ordered.wait, partial(self._other_shards, said))
+
+    async def _other_shards(self, said: tuple[ShardStatus, ...]) -> None:
+        await self.runtime.wait_other_than(said)
+
+    async def _read_log(self, link: Link, ask: ReadLog) -> None:
+        await link.say(await self.runtime.read_log(ask))
 
     async def _check_engine(self, link: Link, order: CheckEngine) -> None:
         await link.say(await self.check_engine(order))

@@ -6,7 +6,6 @@ what fails is part of the picture and looked at again.
 
 from __future__ import annotations
 
-import logging
 import os
 import shutil
 from collections.abc import Iterator
@@ -22,22 +21,18 @@ from attrs import evolve
 from llmgw_core.agent.bounds import bound_facts
 from llmgw_core.agent.look import LOOK_LIMIT_S, Look
 from llmgw_core.agent.settings import AgentSettings
-from llmgw_core.discovery.engines import Inspected, Named, inventory
+from llmgw_core.discovery.engines import Named
 from llmgw_core.discovery.gpus import NvidiaSmi
 from llmgw_core.discovery.infiniband import read_tree
-from llmgw_core.discovery.kept_inventory import read_inventory, write_inventory
 from llmgw_core.engines import Engines
 from llmgw_core.examine.executable import parse_executable
 from llmgw_core.model.node import Found, GpuReport, IbReport, NodeFacts
 from llmgw_core.plan.fabric import resolve_fabrics
 
 LOOK_EVERY_S = 30.0
-INVENTORY_EVERY_S = 60.0
-INVENTORY_FILE = "engines.json"
 _MIB = 1024 * 1024
 _ROUND_MIB = 1024
 """Free disk is told in steps of a GiB: it changes all the time, and each change would be a report."""
-_log = logging.getLogger("llmgw.agent")
 
 
 class Picture:
@@ -99,27 +94,6 @@ def _machine_id() -> str | None:
     return None
 
 
-async def watch_engines(picture: Picture, settings: AgentSettings, engines: Engines) -> None:
-    """The inventory of engines: at once from what the last agent kept, then what changed since."""
-    kept = settings.state / INVENTORY_FILE
-    inspected = read_inventory(kept)
-    refused = (*map(str, engines.refused), *unknown_programs(engines, settings))
-    picture.change(engines=tuple(each.found for each in inspected), refused_plugins=refused)
-    while True:
-        before = inspected
-        show_one = partial(_show_one, picture)  # an engine whose help hangs hides no other
-        inspected = await inventory(engines, named_programs(engines, settings), before, show_one)
-        picture.change(engines=tuple(each.found for each in inspected))
-        if inspected != before:
-            _keep(kept, inspected)
-        await trio.sleep(INVENTORY_EVERY_S)
-
-
-def _show_one(picture: Picture, one: Inspected) -> None:
-    shown = {each.engine: each for each in (*picture.facts.engines, one.found)}
-    picture.change(engines=tuple(shown[name] for name in sorted(shown)))
-
-
 def unknown_programs(engines: Engines, settings: AgentSettings) -> Iterator[str]:
     """The programs that the operator named and no plugin runs, each with what could have been meant."""
     known = sorted(program.name for plugin in engines.loaded for program in plugin.info.programs)
@@ -138,10 +112,3 @@ def named_programs(engines: Engines, settings: AgentSettings) -> Named:
         for plugin in engines.loaded
     }
     return Named(executables, os.environ)
-
-
-def _keep(path: Path, inspected: tuple[Inspected, ...]) -> None:
-    try:
-        write_inventory(path, inspected)
-    except OSError as error:
-        _log.warning("inventory not kept", extra={"file": str(path), "reason": error.strerror or str(error)})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from ipaddress import ip_address
 from pathlib import Path
 
 from attrs import field, frozen
@@ -34,6 +35,8 @@ class AgentFile:
     """Where engines may listen, `FIRST-LAST`."""
     rendezvous_ports: str = str(RENDEZVOUS_PORTS)
     """Where the shards of a replica over several nodes may meet, `FIRST-LAST`."""
+    address: str = ""
+    """By which the other nodes reach this one; empty: the one from which the control plane is called."""
     fabrics: tuple[str, ...] = ()
     """As `--fabric`: `ib-b`, or `ib-b:mlx5_2,mlx5_3`."""
     engines: Mapping[str, str] = field(factory=dict, converter=frozen_mapping, hash=False)
@@ -53,6 +56,7 @@ class AgentSettings:
     fabrics: tuple[StatedFabric, ...]
     serve_ports: PortRange = SERVE_PORTS
     rendezvous_ports: PortRange = RENDEZVOUS_PORTS
+    address: str = ""
     programs: Mapping[str, str] = field(factory=dict, converter=frozen_mapping, hash=False)
 
 
@@ -71,8 +75,20 @@ def understand(file: AgentFile) -> AgentSettings:
         fabrics=parse_fabrics(file.fabrics),
         serve_ports=serve,
         rendezvous_ports=rendezvous,
+        address=parse_address(file.address),
         programs=file.engines,
     )
+
+
+def parse_address(text: str) -> str:
+    """An IP address as it is usually written; shards are told it, so a name would be looked up on every node anew."""
+    try:
+        address = ip_address(text) if text else None
+    except ValueError:
+        raise LlmgwError(f"address {text!r}: expected an IP address of this node, for example 10.0.0.11") from None
+    if address is not None and address.is_unspecified:
+        raise LlmgwError(f"address {text!r}: expected the address by which other nodes reach this one")
+    return str(address or "")
 
 
 def _path(text: str) -> Path:

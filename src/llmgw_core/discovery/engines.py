@@ -29,7 +29,7 @@ from llmgw_core.model.replica import frozen_mapping
 from llmgw_core.plan.engine_check import EngineReport, Outcome
 from llmgw_core.surface import render_surface
 
-FORMAT = 1
+FORMAT = 2
 """Of what is kept of an inventory; another one is not read."""
 
 
@@ -50,6 +50,12 @@ class Inspected:
     found: EngineFound
     key: str
     """Equal as long as the same files, plugins and core would be asked."""
+    tables: Mapping[str, FlagTable] = field(factory=dict, converter=frozen_mapping, hash=False)
+    """By program, the flags that its help documents."""
+    executables: Mapping[str, tuple[str, ...]] = field(factory=dict, converter=frozen_mapping, hash=False)
+    """By program, its command."""
+    warnings: tuple[str, ...] = ()
+    """Why a program has no table, among others."""
 
 
 def _tell_nobody(_: Inspected) -> None:
@@ -67,7 +73,7 @@ async def inventory(
     found: dict[str, Inspected] = {}
 
     async def inspect(plugin: LoadedPlugin) -> None:
-        one = await _inspect(engines, plugin, named, known.get(plugin.info.name))
+        one = await inspect_engine(engines, plugin, named, known.get(plugin.info.name))
         found[plugin.info.name] = one
         tell(one)
 
@@ -77,7 +83,10 @@ async def inventory(
     return tuple(found[name] for name in sorted(found))
 
 
-async def _inspect(engines: Engines, plugin: LoadedPlugin, named: Named, before: Inspected | None) -> Inspected:
+async def inspect_engine(
+    engines: Engines, plugin: LoadedPlugin, named: Named, before: Inspected | None = None
+) -> Inspected:
+    """One engine; what `before` says of it, as long as nothing has changed since."""
     info = plugin.info
     where = Installation(named.executables.get(info.name, {}), named.environ, named.timeout_s)
     try:
@@ -88,15 +97,16 @@ async def _inspect(engines: Engines, plugin: LoadedPlugin, named: Named, before:
     if before is not None and before.key == key and before.found.outcome != Outcome.UNCHECKED.value:
         return before
     try:
-        return Inspected(await _check(engines, info, where), key)
+        return await _check(engines, info, where, key)
     except LlmgwError as error:
         return Inspected(EngineFound(info.name, programs[info.programs[0].name][0], reason=str(error)), key)
 
 
-async def _check(engines: Engines, info: EngineInfo, where: Installation) -> EngineFound:
+async def _check(engines: Engines, info: EngineInfo, where: Installation, key: str) -> Inspected:
     material = await examine_installed(engines, info, where)
     # A help of many thousand flags takes its time, and the agent's heartbeats do not wait for it.
-    return await trio.to_thread.run_sync(_judge, engines, info, material, abandon_on_cancel=True)
+    found = await trio.to_thread.run_sync(_judge, engines, info, material, abandon_on_cancel=True)
+    return Inspected(found, key, material.tables, material.executables, material.warnings)
 
 
 def _judge(engines: Engines, info: EngineInfo, material: Material) -> EngineFound:

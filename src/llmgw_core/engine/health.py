@@ -98,6 +98,8 @@ class FailureKind(Enum):
     """Another shard of the replica went first."""
     KILLED = "killed"
     CRASHED = "crashed"
+    STALLED = "stalled"
+    """It runs and does not move; the core's own finding, no exit means it."""
 
 
 @frozen

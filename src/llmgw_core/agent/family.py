@@ -1,0 +1,120 @@
+"""The processes of one shard: who they are, and their end.
+
+Rules: only members are ever signalled, and each by an identity that no other process has; whoever is asked to end is
+given a bounded time; after SIGKILL it is looked again and again until every member is gone, and what does not go is
+said.
+"""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from pathlib import Path
+
+import trio
+from attrs import define, evolve
+
+from llmgw_core.agent.node import Node
+from llmgw_core.agent.processes import lives, send_signal
+from llmgw_core.agent.reaper_link import ReaperGone, ReaperLink
+from llmgw_core.engine import Stop
+from llmgw_core.plan.shard_tree import Kinship, Process, ProcessId, branch, members
+
+ENGINE = "engine"
+_Members = Callable[[], Awaitable[tuple[Process, ...]]]
+SIDECAR_GRACE_S = 5.0
+QUICK_S, SLOW_S = 0.02, 1.0
+HANGS_AFTER_S = 5.0
+"""A killed process that is still there then hangs in the kernel, and people are told."""
+
+
+@define(eq=False)
+class Family:
+    node: Node
+    directory: Path
+    kin: Kinship
+    link: ReaperLink | None = None
+    tell: Callable[[str], None] = lambda _: None
+    """Hears what the end waits for."""
+
+    async def look(self) -> tuple[Mapping[int, Process], tuple[Process, ...]]:
+        """All processes of the machine, and the shard's."""
+        table = await self.node.processes()
+        family = members(table, self.kin)
+        self.kin = evolve(self.kin, seen=frozenset(each.id for each in family))
+        return table, family
+
+    async def end(self, stop: Stop) -> None:
+        """Returns when every process is gone, the sidecars after the engine, and the reaper at last."""
+        if self.link is not None and self.link.gone.is_set():
+            self.link = None
+        if ENGINE in self.kin.fronts:
+            for step in stop.steps if self.link is not None else ():
+                if not await self._engine():
+                    break
+                self.tell(f"{step.signal} was sent, {step.wait_s:g} s to end")
+                await self._signal(ENGINE, signal.Signals[step.signal])
+                await self._gone_within(self._engine, step.wait_s)
+            await self._kill(self._engine)
+        await self._end_sidecars()
+        await self._kill(self._all)
+        await self._end_reaper()
+        await self._kill(self._all)
+
+    async def _engine(self) -> tuple[Process, ...]:
+        """All that is not a sidecar's: an orphan of the engine is its own."""
+        table, family = await self.look()
+        sidecars = {pid for name, front in self.kin.fronts.items() if name != ENGINE for pid in branch(table, front)}
+        return tuple(each for each in family if each.pid not in sidecars)
+
+    async def _all(self) -> tuple[Process, ...]:
+        return (await self.look())[1]
+
+    async def _end_sidecars(self) -> None:
+        if await self._all():
+            for name in reversed([name for name in self.kin.fronts if name != ENGINE]):
+                self.tell(f"sidecar {name} is asked to end")
+                await self._signal(name, signal.SIGTERM)
+            await self._gone_within(self._all, SIDECAR_GRACE_S)
+
+    async def _signal(self, name: str, number: int) -> None:
+        """To the front process; the reaper is its parent, and knows best whether it is still there."""
+        try:
+            if self.link is not None:
+                await self.link.signal(name, number)
+        except ReaperGone:
+            self.link = None
+
+    async def _gone_within(self, look: _Members, wait_s: float) -> None:
+        pause = QUICK_S
+        with trio.move_on_after(wait_s):
+            while await look():
+                await trio.sleep(pause)
+                pause = min(2 * pause, SLOW_S / 2)
+
+    async def _kill(self, look: _Members) -> None:
+        begun, pause = trio.current_time(), QUICK_S
+        while family := await look():
+            kill(each.id for each in family)
+            if trio.current_time() - begun > HANGS_AFTER_S:
+                await self.node.housing.kill(self.directory)
+                self.tell(f"{', '.join(map(str, family[:3]))} was killed and does not end: it hangs in the kernel")
+            await trio.sleep(pause)
+            pause = min(2 * pause, SLOW_S)
+
+    async def _end_reaper(self) -> None:
+        try:
+            if self.link is not None and await self.link.end():
+                with trio.move_on_after(SLOW_S):
+                    await self.link.gone.wait()
+        except ReaperGone:
+            pass
+        reaper = self.kin.reaper
+        while reaper is not None and lives(reaper):
+            send_signal(reaper, signal.SIGKILL)
+            await trio.sleep(QUICK_S)
+
+
+def kill(processes: Iterable[ProcessId]) -> None:
+    for each in processes:
+        send_signal(each, signal.SIGKILL)

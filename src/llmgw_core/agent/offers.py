@@ -1,0 +1,132 @@
+"""The agent's answers to what it may be asked to run: whether its engines take the commands, and the weights are there.
+
+Rules: answered again whenever the offers or the engines change, and the weights every half minute; a directory that
+blocks delays no other answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+
+import trio
+from attrs import define, evolve, field
+
+from llmgw_core.agent.judging import lacking_table, refusal_of
+from llmgw_core.agent.look import Look
+from llmgw_core.checking import program_of
+from llmgw_core.discovery.engines import Inspected
+from llmgw_core.engine import Command, LaunchOrder, Shard
+from llmgw_core.engines import Engines
+from llmgw_core.errors import LlmgwError
+from llmgw_core.model.launch import Offer, OfferChecked
+from llmgw_core.plan.profile import stand_in_replica
+from llmgw_core.plan.sidecar import placed_profile, stand_in_ports
+
+WEIGHTS_EVERY_S = 30.0
+WEIGHTS_LIMIT_S = 10.0
+_STAND_IN_DIRECTORY = "/run/llmgw/shard"
+
+
+@define(eq=False)
+class OfferBook:
+    engines: Engines
+    look_at_weights: Callable[[str], str]
+    """Why the weights of a source cannot be used; empty: they can. May block."""
+    inspected: Callable[[], tuple[Inspected, ...]]
+    tell: Callable[[tuple[OfferChecked, ...]], None]
+    _offers: tuple[Offer, ...] = ()
+    _answers: dict[str, OfferChecked] = field(factory=dict)
+    """By key, without the weights."""
+    _weights: dict[str, str] = field(factory=dict)
+    _looks: dict[str, Look[str]] = field(factory=dict)
+    _changed: trio.Event = field(factory=trio.Event)
+
+    def offer(self, offers: tuple[Offer, ...]) -> None:
+        self._offers = offers
+        self._changed.set()
+
+    def engines_changed(self) -> None:
+        self._answers.clear()
+        self._changed.set()
+
+    async def watch(self) -> None:
+        while True:
+            self._changed = trio.Event()
+            await self._answer()
+            with trio.move_on_after(WEIGHTS_EVERY_S):
+                await self._changed.wait()
+
+    async def _answer(self) -> None:
+        offers = self._offers
+        found = {each.found.engine: each for each in self.inspected()}
+        for offer in offers:
+            if offer.key not in self._answers:
+                # Building and judging takes a while for a big help, and heartbeats do not wait for it.
+                check = partial(check_offer, self.engines, offer, found.get(offer.profile.engine))
+                self._answers[offer.key] = await trio.to_thread.run_sync(check, abandon_on_cancel=True)
+        self._forget({offer.key for offer in offers}, {offer.source for offer in offers})
+        self._say(offers)
+        async with trio.open_nursery() as nursery:
+            for source in {offer.source for offer in offers}:
+                nursery.start_soon(self._look_at, source)
+        self._say(offers)
+
+    def _forget(self, keys: set[str], sources: set[str]) -> None:
+        self._answers = {key: answer for key, answer in self._answers.items() if key in keys}
+        self._weights = {source: said for source, said in self._weights.items() if source in sources}
+        self._looks = {source: look for source, look in self._looks.items() if source in sources}
+
+    async def _look_at(self, source: str) -> None:
+        otherwise = f"{source} could not be read within {WEIGHTS_LIMIT_S:g} s: a file of it blocks"
+        fresh = Look(partial(self.look_at_weights, source), otherwise, WEIGHTS_LIMIT_S)
+        self._weights[source] = await self._looks.setdefault(source, fresh).take()
+
+    def _say(self, offers: tuple[Offer, ...]) -> None:
+        """Only those whose weights were looked at: not yet is no answer."""
+        self.tell(
+            tuple(
+                evolve(self._answers[offer.key], weights=self._weights[offer.source])
+                for offer in offers
+                if offer.source in self._weights and offer.key in self._answers
+            )
+        )
+
+
+def check_offer(engines: Engines, offer: Offer, inspected: Inspected | None) -> OfferChecked:
+    """The answer of the engine that is installed; its weights are looked at elsewhere."""
+    try:
+        info = engines.info(offer.profile.engine)
+        if inspected is None:
+            return OfferChecked(offer.key, refusal=f"{info.name} was not looked at yet")
+        ranks = range(min(max(offer.profile.nodes, 1), 2))
+        lacking = lacking_table(info, inspected, {program_of(info, rank) for rank in ranks})
+        if lacking:
+            return OfferChecked(offer.key, refusal=lacking)
+        commands = _stand_in_commands(engines, offer, inspected)
+        refusal = refusal_of(engines, info.name, inspected, commands)
+    except LlmgwError as error:
+        return OfferChecked(offer.key, refusal=str(error))
+    return OfferChecked(
+        offer.key,
+        refusal=refusal,
+        workers_first=any(each.launch_order is LaunchOrder.WORKERS_FIRST for each in commands),
+        head_first=any(each.stop.head_first for each in commands),
+    )
+
+
+def _stand_in_commands(engines: Engines, offer: Offer, inspected: Inspected) -> tuple[Command, ...]:
+    """Of the head and of one worker, on nodes that are not there."""
+    profile = placed_profile(offer.profile, stand_in_ports(offer.profile), _STAND_IN_DIRECTORY)
+    replica = stand_in_replica(profile, offer.model, offer.model, offer.source)
+    info = engines.info(offer.profile.engine)
+    commands = []
+    for shard in replica.shards[:2]:
+        program = program_of(info, shard.node_rank)
+        slots = list(replica.slots)
+        with suppress(KeyError):
+            slots[shard.node_rank] = evolve(shard.slot, executable=inspected.executables[program])
+        placed = Shard(evolve(replica, slots=tuple(slots)), shard.node_rank)
+        commands.append(engines.build_command(placed, inspected.tables.get(program)))
+    return tuple(commands)

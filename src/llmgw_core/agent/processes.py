@@ -1,0 +1,91 @@
+"""The processes of this machine, as /proc shows them, and signals that reach the process that was meant.
+
+Rule: a process is signalled through a descriptor of its own, opened before it is looked at once more: a pid that was
+given to somebody else meanwhile is left alone.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+
+from llmgw_core.plan.shard_tree import Process, ProcessId
+
+SHARD_VARIABLE, AGENT_VARIABLE = "LLMGW_SHARD", "LLMGW_AGENT"
+
+
+def read_processes(agent: str) -> dict[int, Process]:
+    """All processes but this one, by pid; those of `agent`'s shards have their marker."""
+    own = os.getpid()
+    table = {}
+    for name in os.listdir("/proc"):
+        if name.isdigit() and int(name) != own and (process := _read(int(name), agent)) is not None:
+            table[process.pid] = process
+    return table
+
+
+def _read(pid: int, agent: str) -> Process | None:
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_bytes()
+    except OSError:
+        return None
+    before, _, after = stat.rpartition(b")")
+    state, parent, _group, session, *rest = after.split()
+    name = before.partition(b"(")[2].decode("utf-8", "replace")
+    marker = _read_marker(pid, agent)
+    return Process(pid, int(rest[15]), int(parent), int(session), state.decode(), name, marker)
+
+
+def _read_marker(pid: int, agent: str) -> str:
+    with suppress(OSError):
+        variables = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+        if f"{AGENT_VARIABLE}={agent}".encode() in variables:
+            start = f"{SHARD_VARIABLE}=".encode()
+            return next((each[len(start) :].decode("utf-8", "replace") for each in variables if each[:12] == start), "")
+    return ""
+
+
+def started_at(pid: int) -> int | None:
+    with suppress(OSError):
+        return int(Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[19])
+    return None
+
+
+def lives(process: ProcessId) -> bool:
+    """Whether it is there and no zombie."""
+    with suppress(OSError):
+        state, *rest = Path(f"/proc/{process.pid}/stat").read_bytes().rpartition(b")")[2].split()
+        return int(rest[18]) == process.start and state not in (b"Z", b"X")
+    return False
+
+
+def send_signal(process: ProcessId, number: int) -> None:
+    with suppress(ProcessLookupError, PermissionError):
+        descriptor = os.pidfd_open(process.pid)
+        try:
+            if started_at(process.pid) == process.start:
+                signal.pidfd_send_signal(descriptor, number)
+        finally:
+            os.close(descriptor)
+
+
+def read_boot_id() -> str:
+    with suppress(OSError):
+        return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+    return ""
+
+
+def open_sockets(table: Mapping[int, Process]) -> dict[int, Process]:
+    """Who holds each socket, by its inode."""
+    held: dict[int, Process] = {}
+    for process in table.values():
+        with suppress(OSError):
+            for entry in os.scandir(f"/proc/{process.pid}/fd"):
+                with suppress(OSError):
+                    target = os.readlink(entry.path)
+                    if target.startswith("socket:["):
+                        held.setdefault(int(target[8:-1]), process)
+    return held
