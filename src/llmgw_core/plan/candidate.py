@@ -115,14 +115,22 @@ def _no_group(facts: NodeFacts, engine: EngineFound, fabrics: tuple[Fabric, ...]
     )
 
 
-def examine_room(candidate: Candidate, offer: Offer) -> Refused | None:
+def has_room(candidate: Candidate, offer: Offer) -> bool:
     """The last two filters, which change while others are placed."""
-    profile, name = offer.profile, candidate.name
-    free = len(candidate.room.free_gpus(profile.min_gpu_memory_mib)) if profile.gpus_per_node else 0
-    if free < profile.gpus_per_node:
-        return Refused(name, Filter.GPUS, _too_few(candidate, offer, free), free)
-    lacking = candidate.room.lacks_ports(candidate.facts, profile.nodes > 1)
-    return Refused(name, Filter.PORTS, f"has no free port in {lacking}") if lacking else None
+    if candidate.room.count_free(offer.profile) < offer.profile.gpus_per_node:
+        return False
+    return not candidate.room.lacks_ports(candidate.facts, offer.profile.nodes > 1)
+
+
+def examine_room(candidate: Candidate, offer: Offer) -> Refused | None:
+    """The same, in words."""
+    if has_room(candidate, offer):
+        return None
+    free = candidate.room.count_free(offer.profile)
+    if free < offer.profile.gpus_per_node:
+        return Refused(candidate.name, Filter.GPUS, _too_few(candidate, offer, free), free)
+    lacking = candidate.room.lacks_ports(candidate.facts, offer.profile.nodes > 1)
+    return Refused(candidate.name, Filter.PORTS, f"has no free port in {lacking}")
 
 
 def _too_few(candidate: Candidate, offer: Offer, free: int) -> str:

@@ -67,9 +67,9 @@ class Placer:
     def place(self, record: ReplicaRecord, generation: int) -> Placed | None:
         for offer in self.offers.get(record.model, ()):
             choice = self.choice(offer)
-            never = self._never(record, choice)
-            if choice.full and not never:
+            if choice.full:
                 continue
+            never = self._never(record, choice)
             group = self._find(choice, record, never)
             if group is not None:
                 placed = self._settle(record, generation, offer, group)

@@ -13,7 +13,7 @@ from heapq import heapify, heappop, heappush
 from attrs import define, field
 
 from llmgw_core.model.launch import Offer
-from llmgw_core.plan.candidate import Candidate, examine_room
+from llmgw_core.plan.candidate import Candidate, has_room
 from llmgw_core.plan.room import Rooms
 
 _Key = tuple[int, int, str]
@@ -57,7 +57,7 @@ class Pool:
 
     def _judge(self, name: str) -> None:
         candidate = self.candidates[name]
-        if examine_room(candidate, self.offer) is not None:
+        if not has_room(candidate, self.offer):
             self.fit.pop(name, None)
             return
         key = self._key(candidate)
@@ -68,13 +68,13 @@ class Pool:
     def _key(self, candidate: Candidate) -> _Key:
         room, profile = candidate.room, self.offer.profile
         # Who takes no GPU is no tighter fit anywhere: the node with the fewest shards is the better one.
-        used = len(room.free_gpus(profile.min_gpu_memory_mib)) if profile.gpus_per_node else room.shards
+        used = room.count_free(profile) if profile.gpus_per_node else room.shards
         return room.models.get(self.offer.model, 0), used, candidate.name
 
     def fill(self, seen: int) -> None:
         """Judge all of them; `seen` changes are known."""
         for name, candidate in self.candidates.items():
-            if examine_room(candidate, self.offer) is None:
+            if has_room(candidate, self.offer):
                 self.fit[name] = self._key(candidate)
         self._heap = list(self.fit.values())
         heapify(self._heap)

@@ -69,10 +69,11 @@ class _Planning:
         self._roll_out(wanted)
         self._advance(frozenset(wanted))
         self._place(wanted)
-        changed = [each for each in self._in_order() if self.world.records.get(each.id) != each]
+        records = self._in_order()
+        changed = [each for each in records if self._is_changed(each)]
         return Decision(
             records=tuple(changed),
-            orders=tuple(self._orders()),
+            orders=tuple(self._orders(records)),
             happenings=tuple(self.happenings),
             unplaced=self.unplaced,
             guarded=self.losses.reasons,
@@ -81,6 +82,10 @@ class _Planning:
 
     def _in_order(self) -> list[ReplicaRecord]:
         return sorted(self.records.values(), key=lambda each: (each.model, ordinal_of(each.id)))
+
+    def _is_changed(self, record: ReplicaRecord) -> bool:
+        before = self.world.records.get(record.id)
+        return before is not record and before != record
 
     def _call_the_roll(self) -> tuple[str, ...]:
         roster = plan_roster(self.catalog, self.world.wanted, self.records, self._rank)
@@ -201,11 +206,11 @@ class _Planning:
         told = f"{record.id}, generation {launch.generation}: on {where} with profile {launch.offer.profile_name}"
         self.happenings.append(Happening("replica placed", launch.places[0].node, told))
 
-    def _orders(self) -> Iterator[OrderTo]:
+    def _orders(self, records: Iterable[ReplicaRecord]) -> Iterator[OrderTo]:
         for each in self.stale:
             status = each.status
             yield OrderTo(each.node, StopShard(status.replica, status.generation, status.rank))
-        for record in self._in_order():
+        for record in records:
             if record.assignment is not None:
                 yield from orders_of(record.assignment, self._look(record))
 

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 
 from attrs import define, field
 
+from llmgw_core.model.catalog import Profile
 from llmgw_core.model.launch import Launch, Place
 from llmgw_core.model.node import Gpu, NodeFacts
 from llmgw_core.model.shard import ShardStatus
@@ -44,6 +45,13 @@ class Room:
     def free_gpus(self, least_mib: int) -> list[str]:
         whole = self.whole_gpus(least_mib)
         return [gpu for gpu in whole if gpu not in self.gpus] if self.gpus else list(whole)
+
+    def count_free(self, profile: Profile) -> int:
+        """GPUs that would do for a profile; 0 where it takes none."""
+        if not profile.gpus_per_node:
+            return 0
+        whole = self.whole_gpus(profile.min_gpu_memory_mib)
+        return len(whole) - sum(gpu in self.gpus for gpu in whole) if self.gpus else len(whole)
 
     def lacks_ports(self, facts: NodeFacts, group: bool) -> str:
         """Which range has nothing left; empty while both have."""

@@ -1,0 +1,164 @@
+"""`make bench`: what planning costs at 100, 300 and 1,000 nodes, each with twice as many replicas.
+
+Nodes have 8 GPUs and stand on a fabric for every 50 of them. Of twenty replicas one is a group of two whole nodes, four
+take 4 GPUs, three take 8 and twelve take 1; there are five models of each kind. The times are of one `reconcile`, the
+best of several: from nothing, of a settled world, and with one replica that has just failed, or that goes to another
+node. A figure over its limit is marked, and the exit code is 1.
+"""
+
+from __future__ import annotations
+
+import gc
+import sys
+import time
+from collections.abc import Callable
+
+from attrs import evolve, frozen
+
+from llmgw_core.model.catalog import Catalog, Model
+from llmgw_core.model.launch import RunShard
+from llmgw_core.model.shard import ShardFailure, ShardPhase
+from llmgw_core.plan.reconcile import reconcile
+from llmgw_core.plan.world import Decision, World
+from llmgw_core.testing.made_world import (
+    NOW,
+    a_catalog,
+    a_profile,
+    a_world,
+    as_reported,
+    decided,
+    node_facts,
+    seen_node,
+    with_node,
+)
+
+SIZES = (100, 300, 1000)
+NODES_OF_A_FABRIC = 50
+MODELS = 5
+"""Of each shape."""
+SHAPES = {
+    "pair": (a_profile(2, 8), 1),
+    "eight": (a_profile(1, 8), 3),
+    "four": (a_profile(1, 4), 4),
+    "one": (a_profile(1, 1), 12),
+}
+"""By name, the profile, and how many of twenty replicas."""
+FROM_NOTHING_S = 2.0
+ONE_CHANGED_S = 0.050
+MOST_GROWTH = 2.0
+"""Of the cost of one replica, from the smallest fleet to the largest."""
+
+
+@frozen
+class Figures:
+    nodes: int
+    replicas: int
+    nothing_s: float
+    settled_s: float
+    failed_s: float
+    replaced_s: float
+
+
+def make_world(nodes: int) -> World:
+    """Nothing is placed yet."""
+    models: dict[str, Model] = {}
+    catalog = a_catalog({f"{name}-{part}": shape for name, (shape, _) in SHAPES.items() for part in range(MODELS)})
+    for name, (_, share) in SHAPES.items():
+        for part in range(MODELS):
+            full = f"{name}-{part}"
+            models[full] = evolve(catalog.models[full], replicas=nodes * 2 * share // 20 // MODELS)
+    fleet = [seen_node(f"gpu-{n:04}", node_facts(8, (f"ib-{n // NODES_OF_A_FABRIC:02}",))) for n in range(nodes)]
+    return a_world(Catalog(models, catalog.profiles), fleet)
+
+
+def settle(world: World) -> World:
+    """Every replica that has a place is ready."""
+    world = decided(world, reconcile(world))
+    for phase in (ShardPhase.PREPARED, ShardPhase.READY):
+        world = as_reported(world, phase)
+        world = decided(world, reconcile(world))
+    return world
+
+
+def with_failure(world: World) -> World:
+    """One shard has just failed, and nothing of it is left."""
+    record = next(each for each in world.records.values() if each.assignment and each.model.startswith("four"))
+    assert record.assignment is not None  # noqa: S101
+    place = record.assignment.launch.places[0]
+    shards = world.nodes[place.node].shards or ()
+    failure = ShardFailure("crashed", "segmentation fault", "signal 11")
+    told = tuple(
+        evolve(each, phase=ShardPhase.FAILED, failure=failure) if each.replica == record.id else each for each in shards
+    )
+    return with_node(world, place.node, shards=told)
+
+
+def with_place_to_find(world: World) -> World:
+    """The shard that failed has been cleared away, and its back-off is over."""
+    failed = next(each for each in reconcile(world).records)
+    world = decided(world, reconcile(world))
+    node = failed.last_failure.node if failed.last_failure else ""
+    left = tuple(each for each in world.nodes[node].shards or () if each.replica != failed.id)
+    world = with_node(world, node, shards=left)
+    world = decided(world, reconcile(world))
+    return evolve(world, now=NOW + 11.0)
+
+
+def best_of(times: int, work: Callable[[], Decision]) -> float:
+    took = []
+    for _ in range(times):
+        gc.collect()
+        begun = time.perf_counter()
+        work()
+        took.append(time.perf_counter() - begun)
+    return min(took)
+
+
+def measure(nodes: int) -> Figures:
+    empty = make_world(nodes)
+    first = reconcile(empty)
+    placed = len(first.records) - len(first.unplaced)
+    assert all(isinstance(each.order, RunShard) for each in first.orders)  # noqa: S101
+    settled = settle(empty)
+    failed = with_failure(settled)
+    replaced = with_place_to_find(failed)
+    assert len(reconcile(failed).records) == len(reconcile(replaced).records) == 1  # noqa: S101
+    print(f"{nodes} nodes: {placed} of {len(first.records)} replicas placed", flush=True)
+    return Figures(
+        nodes,
+        len(first.records),
+        best_of(3, lambda: reconcile(empty)),
+        best_of(7, lambda: reconcile(settled)),
+        best_of(7, lambda: reconcile(failed)),
+        best_of(7, lambda: reconcile(replaced)),
+    )
+
+
+def show(what: str, value: float, unit: str, limit: float) -> bool:
+    over = value > limit
+    print(f"{what:<58} {value:9.2f} {unit:<12} (at most {limit:g}{', OVER' if over else ''})", flush=True)
+    return over
+
+
+def main() -> int:
+    figures = [measure(nodes) for nodes in SIZES]
+    print(f"{'nodes':>6} {'replicas':>9} {'from nothing':>14} {'settled':>12} {'one failed':>12} {'one placed':>12}")
+    for each in figures:
+        times = (each.nothing_s, each.settled_s, each.failed_s, each.replaced_s)
+        said = " ".join(f"{1000 * seconds:9.1f} ms" for seconds in times)
+        print(f"{each.nodes:>6} {each.replicas:>9} {said}")
+    small, large = figures[0], figures[-1]
+    grown = (large.nothing_s / large.replicas) / (small.nothing_s / small.replicas)
+    settled = (large.settled_s / large.replicas) / (small.settled_s / small.replicas)
+    over = [
+        show(f"planning {large.replicas} replicas from nothing", large.nothing_s, "s", FROM_NOTHING_S),
+        show("one replica failed", 1000 * large.failed_s, "ms", 1000 * ONE_CHANGED_S),
+        show("one replica placed again", 1000 * large.replaced_s, "ms", 1000 * ONE_CHANGED_S),
+        show("cost of a replica from nothing, largest to smallest", grown, "times", MOST_GROWTH),
+        show("cost of a replica in a settled pass, largest to smallest", settled, "times", MOST_GROWTH),
+    ]
+    return int(any(over))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,190 @@
+"""Agents of a whole fleet as plain values, for the planner's laws: no process, no clock, no link.
+
+They do what agents promise: orders in the order in which they were said, old generations ignored, the latest order
+wins, a stopped shard stays in the list until nothing of it is left, and a failure is told at once.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+from attrs import define, evolve, field
+
+from llmgw_core.model.launch import Order, RunShard, Stage, StopShard
+from llmgw_core.model.node import NodeFacts
+from llmgw_core.model.shard import ShardFailure, ShardPhase, ShardStatus
+from llmgw_core.plan.liveness import NodeState
+from llmgw_core.plan.world import Decision, ObservedNode, World
+
+_Key = tuple[str, int, int]
+SUSPECT_AFTER_S = 10.0
+
+
+@define
+class LightNode:
+    """One machine with its agent, and the link to it."""
+
+    name: str
+    facts: NodeFacts
+    shards: dict[_Key, ShardStatus] = field(factory=dict)
+    runs: dict[_Key, RunShard] = field(factory=dict)
+    """How far each is to go."""
+    highest: dict[str, int] = field(factory=dict)
+    """By replica; kept over everything, like the agent's disk."""
+    linked: bool = True
+    last_heard: float = 0.0
+    orders: deque[Order] = field(factory=deque)
+    """Said, and not heard yet."""
+    said: dict[_Key, Order] = field(factory=dict)
+    """The last on this link, by shard."""
+    refuses: set[str] = field(factory=set)
+    """Keys of offers whose command its engine refuses, though it had accepted them."""
+
+    def observed(self, now: float, lost_after_s: float) -> ObservedNode:
+        silent = now - self.last_heard
+        state = NodeState.ONLINE if self.linked else NodeState.LOST if silent > lost_after_s else NodeState.SUSPECT
+        return ObservedNode(
+            self.name,
+            state,
+            self.facts,
+            tuple(self.shards.values()) if self.linked else None,
+            self.linked and not self.orders,
+            self.last_heard,
+        )
+
+    def tell(self, order: Order) -> None:
+        key = _key_of(order)
+        if self.linked and self.said.get(key) != order:
+            self.said[key] = order
+            self.orders.append(order)
+
+    def hear_one(self) -> None:
+        if self.linked and self.orders:
+            self._hear(self.orders.popleft())
+
+    def _hear(self, order: Order) -> None:
+        key = _key_of(order)
+        if isinstance(order, StopShard):
+            self._stop(key)
+            return
+        launch = order.launch
+        if launch.generation < self.highest.get(launch.replica, 0):
+            return
+        self.highest[launch.replica] = launch.generation
+        for other in [each for each in self.shards if each[0] == key[0] and each[1] < key[1]]:
+            self._stop(other)
+        self.runs[key] = order
+        if key not in self.shards:
+            place = launch.places[order.rank]
+            engine = self.facts.engines[0] if self.facts.engines else None
+            self.shards[key] = ShardStatus(
+                launch.replica,
+                launch.generation,
+                order.rank,
+                ShardPhase.PREPARING,
+                gpus=place.gpus,
+                port=place.port,
+                help_digest=engine.help_digest if engine else None,
+            )
+
+    def _stop(self, key: _Key) -> None:
+        self.runs.pop(key, None)
+        status = self.shards.get(key)
+        if status is None:
+            return
+        if status.phase.holds_gpus:
+            self.shards[key] = evolve(status, phase=ShardPhase.STOPPING)
+        else:
+            del self.shards[key]
+
+    def fail(self, key: _Key, kind: str, now: float) -> None:
+        status = self.shards[key]
+        if status.failure is None and status.phase is not ShardPhase.STOPPING:
+            phase = ShardPhase.STOPPING if status.phase.holds_gpus else ShardPhase.FAILED
+            self.shards[key] = evolve(status, phase=phase, failure=ShardFailure(kind, kind, at=now))
+
+    def work(self, key: _Key) -> None:
+        """One shard goes one step on."""
+        status = self.shards[key]
+        run = self.runs.get(key)
+        if status.phase is ShardPhase.STOPPING:
+            if status.failure is not None and run is not None:
+                self.shards[key] = evolve(status, phase=ShardPhase.FAILED)
+            else:
+                del self.shards[key]
+        elif status.phase is ShardPhase.PREPARING and run is not None:
+            if run.launch.offer.key in self.refuses:
+                self.fail(key, "bad arguments", 0.0)
+            else:
+                self.shards[key] = evolve(status, phase=ShardPhase.PREPARED)
+        elif status.phase is ShardPhase.PREPARED and run is not None and run.stage is Stage.RUN:
+            self.shards[key] = evolve(status, phase=ShardPhase.STARTING)
+        elif status.phase in (ShardPhase.STARTING, ShardPhase.UNREADY):
+            self.shards[key] = evolve(status, phase=ShardPhase.READY)
+
+
+@define
+class LightFleet:
+    """The nodes, and a world around them."""
+
+    world: World
+    nodes: dict[str, LightNode]
+
+    def look(self) -> World:
+        """As the control plane sees it now."""
+        now = self.world.now
+        for node in self.nodes.values():
+            if node.linked:
+                node.last_heard = now
+        seen = {name: node.observed(now, self.world.lost_after_s) for name, node in self.nodes.items()}
+        self.world = evolve(self.world, nodes=seen)
+        return self.world
+
+    def carry_out(self, decision: Decision) -> None:
+        records = {**self.world.records, **{record.id: record for record in decision.records}}
+        self.world = evolve(self.world, records=records)
+        for each in decision.orders:
+            self.nodes[each.node].tell(each.order)
+
+    def pass_time(self, seconds: float) -> None:
+        self.world = evolve(self.world, now=self.world.now + seconds)
+
+    def cut(self, name: str) -> None:
+        node = self.nodes[name]
+        node.linked = False
+        node.orders.clear()
+        node.said.clear()
+
+    def heal(self, name: str) -> None:
+        self.nodes[name].linked = True
+
+    def reboot(self, name: str) -> None:
+        """Nothing that ran is left; its link is a new one."""
+        node = self.nodes[name]
+        node.shards.clear()
+        node.runs.clear()
+        node.orders.clear()
+        node.said.clear()
+
+    def work_all(self) -> None:
+        """Every agent hears all and goes one step on with every shard."""
+        for node in self.nodes.values():
+            while node.linked and node.orders:
+                node.hear_one()
+            for key in list(node.shards):
+                node.work(key)
+
+
+def _key_of(order: Order) -> _Key:
+    if isinstance(order, StopShard):
+        return order.replica, order.generation, order.rank
+    return order.launch.replica, order.launch.generation, order.rank
+
+
+def fleet_of(world: World) -> LightFleet:
+    nodes = {
+        name: LightNode(name, node.facts, last_heard=world.now)
+        for name, node in world.nodes.items()
+        if node.facts is not None
+    }
+    return LightFleet(world, nodes)
