@@ -18,6 +18,7 @@ from llmgw_core.plan.pool import Pool, pool_of
 from llmgw_core.plan.port import rendezvous_port, serve_port
 from llmgw_core.plan.restart import REPEATED, refusal_mark
 from llmgw_core.plan.room import Rooms
+from llmgw_core.plan.roster import ordinal_of
 from llmgw_core.plan.shortage import Shortage, render_shortages
 
 _Build = tuple[str, str | None, str | None]
@@ -53,6 +54,12 @@ class _Choice:
     """Whether a replica with nothing against it found no place; places only become fewer."""
 
 
+def placing_order(record: ReplicaRecord, offers: Sequence[Offer]) -> tuple[int, str, int]:
+    """The largest first: the small ones fit into what is left."""
+    size = offers[0].profile.nodes * offers[0].profile.gpus_per_node if offers else 0
+    return -size, record.model, ordinal_of(record.id)
+
+
 @define
 class Placer:
     """Places one replica after the other; what is taken stays taken."""
@@ -75,8 +82,12 @@ class Placer:
                 placed = self._settle(record, generation, offer, group)
                 self.rooms.take(placed.launch)
                 return placed
-            choice.full = choice.full or not never
+            choice.full = not never
         return None
+
+    def has_place(self, offer: Offer) -> bool:
+        """Whether a replica with nothing against it would have one."""
+        return self._find(self.choice(offer), ReplicaRecord("", offer.model), {}) is not None
 
     def why_not(self, record: ReplicaRecord) -> str:
         """Why it has no place, in one line."""

@@ -17,7 +17,8 @@ from llmgw_core.model.deployment import Assignment, ReplicaRecord
 from llmgw_core.model.launch import Launch, Offer, StopShard
 from llmgw_core.plan.attempt import is_ready, orders_of
 from llmgw_core.plan.loss import Losses, find_losses
-from llmgw_core.plan.placement import Placed, Placer
+from llmgw_core.plan.offer import offers_by_model
+from llmgw_core.plan.placement import Placed, Placer, placing_order
 from llmgw_core.plan.progress import Terms, advance
 from llmgw_core.plan.restart import after_change, is_stained, stable_at
 from llmgw_core.plan.rollout import plan_rollout
@@ -36,14 +37,6 @@ def reconcile(world: World) -> Decision:
     stale = tuple(find_stale(world.nodes, world.records))
     planning = _Planning(world, world.catalog, offers, losses, stale, highest_generations(world.nodes))
     return planning.decide()
-
-
-def offers_by_model(catalog: Catalog, offers: Mapping[tuple[str, str], Offer]) -> dict[str, tuple[Offer, ...]]:
-    """Of each model, the preferred first."""
-    return {
-        name: tuple(offers[name, profile] for profile in model.profiles if (name, profile) in offers)
-        for name, model in catalog.models.items()
-    }
 
 
 @define
@@ -169,7 +162,7 @@ class _Planning:
             return
         launches = [each.assignment.launch for each in self.records.values() if each.assignment is not None]
         placer = Placer(survey(self.world.nodes, launches, self.stale), self.offers, self.world.refuted)
-        for record in sorted(due, key=self._size):
+        for record in sorted(due, key=lambda each: placing_order(each, self.offers[each.model])):
             generation = max(record.generation, self.highest.get(record.id, 0)) + 1
             placed = placer.place(record, generation)
             if placed is not None:
@@ -182,12 +175,6 @@ class _Planning:
             record = after_change(record, {offer.key for offer in self.offers[record.model]})
             self.records[record.id] = record
         return record
-
-    def _size(self, record: ReplicaRecord) -> tuple[int, str, int]:
-        """The largest first: the small ones fit into what is left."""
-        offers = self.offers[record.model]
-        size = offers[0].profile.nodes * offers[0].profile.gpus_per_node if offers else 0
-        return -size, record.model, ordinal_of(record.id)
 
     def _assign(self, record: ReplicaRecord, placed: Placed) -> None:
         launch = placed.launch
