@@ -1,24 +1,27 @@
 """From and to plain data.
 
-The operator's files are read strictly: every mistake at once, each with its path; a key that nobody reads is a mistake.
+The operator's files are read strictly: every mistake at once, each with its line and its path; a key that nobody reads
+is a mistake.
 """
 
 from __future__ import annotations
 
+import json
+import re
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar, get_origin
 
 import attrs
-from cattrs import Converter, transform_error
+from cattrs import Converter, override
 from cattrs.cols import mapping_structure_factory
-from cattrs.errors import ForbiddenExtraKeysError
+from cattrs.errors import ClassValidationError, ForbiddenExtraKeysError, IterableValidationError
 from cattrs.gen import make_dict_structure_fn
 
 from llmgw_core.errors import LlmgwError
-from llmgw_core.model.catalog import BadValue, Catalog
-from llmgw_core.model.origin import LLMGW
+from llmgw_core.model.catalog import BadValue, Catalog, Model, Profile
+from llmgw_core.model.catalog_check import Mistake, find_mistakes
 
 T = TypeVar("T")
 
@@ -33,12 +36,44 @@ _WORDS: dict[type, str] = {
 _PRIMITIVES = (str, int, float, bool)
 
 
+_BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
+_TOML_ERROR = re.compile(r"(.*) \(at (?:line (\d+), column (\d+)|end of document)\)", re.DOTALL)
+
+
 class BadFile(LlmgwError):
     """An operator's file with mistakes; `mistakes` has one line each, with the path inside the file."""
 
-    def __init__(self, name: str, mistakes: tuple[str, ...]) -> None:
-        self.mistakes = mistakes
-        super().__init__("\n".join(f"{name}: {mistake}" for mistake in mistakes))
+    def __init__(self, name: str, mistakes: tuple[Mistake, ...], text: str | None = None) -> None:
+        """`text`: the file's, where its lines are to be told."""
+        told = [(_shown_mistake(mistake), line) for mistake, line in _in_order(mistakes, text)]
+        self.mistakes = tuple(said for said, _ in told)
+        super().__init__("\n".join(f"{name}:{line}: {said}" if line else f"{name}: {said}" for said, line in told))
+
+
+def _in_order(mistakes: tuple[Mistake, ...], text: str | None) -> list[tuple[Mistake, int | None]]:
+    """Each with its line, as they stand in the file."""
+    if text is None:
+        return [(mistake, None) for mistake in mistakes]
+    from llmgw_core.toml_lines import find_lines, line_of
+
+    try:
+        lines = find_lines(text)
+    except RecursionError:  # it needs more depth than tomllib
+        lines = {}
+    found = [(mistake, line_of(mistake.place, lines)) for mistake in mistakes]
+    return sorted(found, key=lambda each: each[1] or 0)
+
+
+def _shown_mistake(mistake: Mistake) -> str:
+    dotted = "".join(map(_shown_step, mistake.path)).removeprefix(".")
+    return f"{dotted}: {mistake.said}" if dotted else mistake.said
+
+
+def _shown_step(step: str | int) -> str:
+    """As TOML writes it."""
+    if isinstance(step, int):
+        return f"[{step}]"
+    return f".{step}" if _BARE_KEY.fullmatch(step) else f".{json.dumps(step, ensure_ascii=not step.isprintable())}"
 
 
 class _WrongType(Exception):
@@ -66,14 +101,35 @@ def _file_converter() -> Converter:
     converter.register_structure_hook_func(
         lambda wanted: wanted == tuple[str, ...], lambda value, _: _texts(value, converter)
     )
-    converter.register_structure_hook_factory(
-        attrs.has, lambda wanted: _table_hook(make_dict_structure_fn(wanted, converter))
-    )
+    converter.register_structure_hook_factory(attrs.has, lambda wanted: _table_hook(_of_class(wanted, converter)))
     converter.register_structure_hook_factory(
         _is_mapping,
         lambda wanted: _table_hook(mapping_structure_factory(wanted, converter)),
     )
     return converter
+
+
+def _of_class(wanted: type, converter: Converter) -> Callable[[Any, Any], Any]:
+    """Each field is validated by itself: an attrs class would stop at the first that is bad."""
+    checked = {
+        field.name: override(struct_hook=_checked(field, converter))
+        for field in attrs.fields(wanted)
+        if field.validator
+    }
+    return make_dict_structure_fn(wanted, converter, **checked)  # type: ignore[arg-type]
+
+
+def _checked(field: attrs.Attribute[Any], converter: Converter) -> Callable[[Any, Any], Any]:
+    def structure(value: Any, wanted: Any) -> Any:
+        structured = converter.structure(value, wanted)
+        try:
+            if field.validator is not None:
+                field.validator(None, field, structured)
+        except BadValue as error:  # its path begins with the field, which leads here already
+            raise BadValue(error.path[1:], error.said) from None
+        return structured
+
+    return structure
 
 
 def _is_mapping(wanted: Any) -> bool:
@@ -91,7 +147,11 @@ def _table_hook(structure: Callable[[Any, Any], Any]) -> Callable[[Any, Any], An
 
 def parse_file(text: str, name: str, kind: type[T]) -> T:
     """The value in an operator's TOML `text`; raises `BadFile`, each mistake led by `name`, the file's."""
-    return parse_values(parse_toml(text, name), name, kind)
+    values = parse_toml(text, name)
+    value, mistakes = _structure(values, kind)
+    if value is None:
+        raise BadFile(name, mistakes, text)
+    return value
 
 
 def parse_toml(text: str, name: str) -> dict[str, Any]:
@@ -99,9 +159,20 @@ def parse_toml(text: str, name: str) -> dict[str, Any]:
     try:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        raise BadFile(name, (f"not TOML: {error}",)) from error
+        where, said = _toml_error(str(error), text)
+        raise BadFile(f"{name}:{where}" if where else name, (Mistake((), f"not TOML: {said}"),)) from error
     except RecursionError:
-        raise BadFile(name, ("its tables or lists are nested too deeply",)) from None
+        raise BadFile(name, (Mistake((), "its tables or lists are nested too deeply"),)) from None
+
+
+def _toml_error(said: str, text: str) -> tuple[int | None, str]:
+    """The line, and what is wrong there: tomllib tells both in one text."""
+    match = _TOML_ERROR.fullmatch(said)
+    if match is None:
+        return None, said
+    if match[2] is None:
+        return text.rstrip("\n").count("\n") + 1, f"{match[1]} (at the end)"
+    return int(match[2]), f"{match[1]} (column {match[3]})"
 
 
 def read_toml_text(path: Path) -> str:
@@ -109,71 +180,69 @@ def read_toml_text(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError as error:
-        raise BadFile(str(path), (f"it is not UTF-8 (byte {error.start})",)) from error
+        raise BadFile(str(path), (Mistake((), f"it is not UTF-8 (byte {error.start})"),)) from error
     except ValueError as error:  # a path with a NUL in it
-        raise BadFile(repr(str(path)), (f"cannot be read: {error}",)) from error
+        raise BadFile(repr(str(path)), (Mistake((), f"cannot be read: {error}"),)) from error
 
 
 def parse_values(values: dict[str, Any], name: str, kind: type[T]) -> T:
-    """As `parse_file`, from plain values."""
-    converter = _file_converter()
-    try:
-        return converter.structure(values, kind)
-    except Exception as error:
-        raise BadFile(name, tuple(_mistakes(error))) from error
-
-
-def parse_catalog(text: str, name: str) -> Catalog:
-    """The catalog in `text`; raises `BadFile`."""
-    catalog = parse_file(text, name, Catalog)
-    mistakes = (*_bad_names(catalog), *_unknown_profiles(catalog))
-    if mistakes:
+    """As `parse_file`, from plain values; no lines are told."""
+    value, mistakes = _structure(values, kind)
+    if value is None:
         raise BadFile(name, mistakes)
+    return value
+
+
+def parse_catalog(text: str, name: str, *, possible: bool = True) -> Catalog:
+    """The catalog in `text`; raises `BadFile`.
+
+    `possible`: whether a profile that no engine could run is a mistake; engine-check says it of that profile alone.
+    """
+    values = parse_toml(text, name)
+    catalog, mistakes = _structure(values, Catalog)
+    readable = _readable_part(values) if catalog is None else catalog
+    profiles = values.get("profiles")
+    mistakes += tuple(find_mistakes(readable, profiles if isinstance(profiles, dict) else {}, possible=possible))
+    if catalog is None or mistakes:
+        raise BadFile(name, mistakes, text)
     return catalog
 
 
-def _bad_names(catalog: Catalog) -> list[str]:
-    """Names stand in messages, tables and reports, where `llmgw` means llmgw itself."""
-    names = [*(("models", name) for name in catalog.models), *(("profiles", name) for name in catalog.profiles)]
-    bad = [
-        f"{table}: {name!r} cannot be a name: it is empty or not printable"
-        for table, name in names
-        if not name.isprintable() or not name
-    ]
-    return bad + (
-        [f"profiles.{LLMGW}: this name means llmgw itself; choose another"] if LLMGW in catalog.profiles else []
-    )
+def _readable_part(values: dict[str, Any]) -> Catalog:
+    """The models and profiles that can be read, so that what is wrong between them is told with the rest."""
+    return Catalog(models=_readable(values, "models", Model), profiles=_readable(values, "profiles", Profile))
 
 
-def _mistakes(error: BaseException) -> list[str]:
-    messages = transform_error(error, path="", format_exception=_mistake)
-    return [_with_path(message) for message in messages]
+def _readable(values: dict[str, Any], table: str, kind: type[T]) -> dict[str, T]:
+    given = values.get(table)
+    read = {name: _structure(value, kind)[0] for name, value in given.items()} if isinstance(given, dict) else {}
+    return {name: value for name, value in read.items() if value is not None}
 
 
-def _mistake(error: BaseException, wanted: type | None) -> str:
-    if isinstance(error, ForbiddenExtraKeysError):
-        return f"unknown key {', '.join(sorted(error.extra_fields))}"
-    if isinstance(error, KeyError):
-        return "is missing"
-    if isinstance(error, _WrongType | BadValue):
-        return str(error)
-    return f"cannot be read: {error}"
+def _structure(values: object, kind: type[T]) -> tuple[T | None, tuple[Mistake, ...]]:
+    """The value, or all that is wrong with it."""
+    try:
+        return _file_converter().structure(values, kind), ()
+    except Exception as error:
+        return None, tuple(_mistakes(error, ()))
 
 
-def _with_path(message: str) -> str:
-    """cattrs puts the path behind (`… @ .profiles['x'].nodes`); people look for it in front."""
-    said, _, path = message.rpartition(" @ ")
-    dotted = path.replace("['", ".").replace("']", "").strip(".")
-    if said.startswith("."):  # a value's own mistake, which names its field
-        return f"{dotted}{said}"
-    return f"{dotted}: {said}" if dotted else said
-
-
-def _unknown_profiles(catalog: Catalog) -> list[str]:
-    known = ", ".join(sorted(catalog.profiles)) or "none"
-    return [
-        f"models.{name}.profiles: no profile {profile!r} (there are: {known})"
-        for name, model in catalog.models.items()
-        for profile in model.profiles
-        if profile not in catalog.profiles
-    ]
+def _mistakes(error: BaseException, path: tuple[str | int, ...]) -> Iterator[Mistake]:
+    if isinstance(error, ClassValidationError):
+        fields, others = error.group_exceptions()
+        for each, field in fields:
+            yield from _mistakes(each, (*path, field.name))
+        for other in others:
+            yield from _mistakes(other, path)
+    elif isinstance(error, IterableValidationError):
+        for each, element in error.group_exceptions()[0]:
+            yield from _mistakes(each, (*path, element.index))
+    elif isinstance(error, ForbiddenExtraKeysError):
+        for key in sorted(error.extra_fields):
+            yield Mistake(path, f"unknown key {key}", key)
+    elif isinstance(error, BadValue):
+        yield Mistake((*path, *error.path), error.said)
+    elif isinstance(error, KeyError):
+        yield Mistake(path, "is missing")
+    else:
+        yield Mistake(path, str(error) if isinstance(error, _WrongType) else f"cannot be read: {error}")

@@ -16,7 +16,7 @@ from llmgw_core.cli.engine_check import engine_check
 from llmgw_core.codec import parse_catalog
 from llmgw_core.examine.installed import DEFAULT_TIMEOUT_S
 from llmgw_core.examine.process import LINGER_S, OUTPUT_LIMIT_BYTES
-from llmgw_core.model.catalog import Model, Profile
+from llmgw_core.model.catalog import HealthTimings, Model, Profile, Sidecar
 from llmgw_core.model.replica import Speculative
 from llmgw_core.plan.engine_check import EngineReport, FlagReport, Outcome
 from llmgw_core.plan.verdict import Verdict
@@ -71,11 +71,15 @@ def test_the_readmes_example_runs() -> None:
 
 def test_the_example_catalog_is_one_that_vllm_takes(tmp_path: Path) -> None:
     example, *_ = blocks(page("reference-catalog.md"), "toml")
-    parse_catalog(example, "catalog.toml")
     (tmp_path / "catalog.toml").write_text(example)
     llmgw = Path(sys.executable).with_name("llmgw")
     check = ["ctl", "engine-check", "vllm", "--engine-version", "0.32.0", "--catalog", "catalog.toml"]
     run(llmgw, *check, path=tmp_path)
+
+
+@pytest.mark.parametrize("example", blocks(page("reference-catalog.md"), "toml"))
+def test_every_example_of_a_catalog_is_one(example: str) -> None:
+    parse_catalog(example, "catalog.toml")
 
 
 @pytest.fixture(scope="module")
@@ -185,7 +189,13 @@ def test_every_public_name_is_in_the_table_of_names() -> None:
 
 @pytest.mark.parametrize(
     ("kind", "section"),
-    [(Model, "`[models.NAME]`"), (Profile, "`[profiles.NAME]`"), (Speculative, "`[profiles.NAME.speculative]`")],
+    [
+        (Model, "`[models.NAME]`"),
+        (Profile, "`[profiles.NAME]`"),
+        (Speculative, "`[profiles.NAME.speculative]`"),
+        (HealthTimings, "`[profiles.NAME.health]`"),
+        (Sidecar, "`[profiles.NAME.sidecars.NAME]`"),
+    ],
 )
 def test_the_catalogs_fields_and_defaults_are_those_of_the_code(kind: type, section: str) -> None:
     rows = first_cells(page("reference-catalog.md").partition(f"## {section}\n")[2].partition("\n## ")[0])
@@ -201,7 +211,9 @@ def described_default(field: "attrs.Attribute[object]") -> str:
         return "not set"
     if default == () or isinstance(default, attrs.Factory):  # type: ignore[arg-type]
         return "empty"
-    return str(default).lower()
+    if attrs.has(type(default)):
+        return "see below"
+    return f"{default:g}" if isinstance(default, float) else str(default).lower()
 
 
 def test_every_hook_is_in_the_architectures_table() -> None:

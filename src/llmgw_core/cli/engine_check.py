@@ -251,7 +251,7 @@ def _catalog(options: Options) -> Catalog | None:
         return None
     from llmgw_core.codec import parse_catalog
 
-    return parse_catalog(_read_file(options.catalog), options.catalog)
+    return parse_catalog(_read_file(options.catalog), options.catalog, possible=False)
 
 
 def _profiles(options: Options, engine: str, catalog: Catalog | None) -> tuple[NamedProfile, ...]:

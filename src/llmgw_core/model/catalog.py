@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 
 from attrs import Attribute, field, fields, frozen
@@ -14,40 +15,74 @@ MOST_GPUS = 64
 MOST_REPLICAS = 10_000
 MOST_MEMORY_MIB = 16 * 1024 * 1024
 MOST_SECONDS = 7 * 24 * 3600
+MOST_LABEL = 200
 """Beyond these it is a typing mistake."""
+
+# It names files, and stands in placeholders: `{NAME.port}`.
+_SIDECAR_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,62}")
 
 
 class BadValue(ValueError):
-    """A field's value that cannot be meant. The text begins with the field as a path goes on: `.nodes: expected …`."""
+    """A value that cannot be meant; `path`: where it is in the table that it was given for, empty: the table itself."""
+
+    def __init__(self, path: tuple[str | int, ...], said: str) -> None:
+        super().__init__(f"{'.'.join(map(str, path))}: {said}" if path else said)
+        self.path = path
+        self.said = said
 
 
 def _between(least: int, most: int) -> Callable[[object, Attribute[int], int], None]:
     def check(_: object, attribute: Attribute[int], value: int) -> None:
         if not least <= value <= most:
-            raise BadValue(f".{attribute.name}: expected {least} to {most}, got {value}")
+            raise BadValue((attribute.name,), f"expected {least} to {most}, got {value}")
 
     return check
 
 
 def _not_empty(_: object, attribute: Attribute[tuple[str, ...]], value: tuple[str, ...]) -> None:
     if not value:
-        raise BadValue(f".{attribute.name}: expected at least one")
+        raise BadValue((attribute.name,), "expected at least one")
 
 
 def _no_empty_text(_: object, attribute: Attribute[tuple[str, ...]], value: tuple[str, ...]) -> None:
     if "" in value:
-        raise BadValue(f".{attribute.name}[{value.index('')}]: an empty argument")
+        raise BadValue((attribute.name, value.index("")), "an empty argument")
+
+
+def _said(_: object, attribute: Attribute[str], value: str) -> None:
+    if not value:
+        raise BadValue((attribute.name,), "is empty")
 
 
 def _names_of_variables(_: object, attribute: Attribute[Mapping[str, str]], value: Mapping[str, str]) -> None:
-    bad = [name for name in value if not name or "=" in name or "\0" in name]
-    if bad:
-        raise BadValue(f".{attribute.name}: {bad[0]!r} cannot be the name of a variable")
+    for name in value:
+        if not name or "=" in name or "\0" in name:
+            raise BadValue((attribute.name, name), f"{name!r} cannot be the name of a variable")
+
+
+def _labels(_: object, attribute: Attribute[Mapping[str, str]], value: Mapping[str, str]) -> None:
+    """They stand in tables, and are selected by `KEY=VALUE`."""
+    for key, text in value.items():
+        if not key or key != key.strip() or not key.isprintable() or set(key) & set("=,"):
+            raise BadValue((attribute.name, key), f"{key!r} cannot be the name of a label")
+        if text != text.strip() or not text.isprintable() or len(text) > MOST_LABEL or "," in text:
+            said = (
+                f"expected at most {MOST_LABEL} printable characters without comma or space at the ends, got {text!r}"
+            )
+            raise BadValue((attribute.name, key), said)
+
+
+def _sidecar_names(_: object, attribute: Attribute[Mapping[str, object]], value: Mapping[str, object]) -> None:
+    for name in value:
+        if not _SIDECAR_NAME.fullmatch(name):
+            rule = "1 to 63 letters, digits, - and _, a letter or digit first"
+            raise BadValue((attribute.name, name), f"{name!r} cannot be the name of a sidecar: it takes {rule}")
 
 
 def _a_while(_: object, attribute: Attribute[float], value: float) -> None:
     if not 0 < value <= MOST_SECONDS:
-        raise BadValue(f".{attribute.name}: expected seconds above 0, at most {MOST_SECONDS}, got {value:g}")
+        said = f"expected seconds above 0, at most {MOST_SECONDS}, got {value:g}"
+        raise BadValue((attribute.name,), said)
 
 
 @frozen(kw_only=True)
@@ -81,9 +116,14 @@ class Sidecar:
 
     def __attrs_post_init__(self) -> None:
         if not self.uses_port and self.ready_file is None:
-            raise BadValue(": cannot tell when it is ready: use {port} in its command or env, or name a ready_file")
+            raise BadValue((), "cannot tell when it is ready: use {port} in its command or env, or name a ready_file")
+        if self.ready_path is not None and not self.uses_port:
+            raise BadValue(("ready_path",), "it has no port to be asked on: use {port} in its command or env")
         if self.ready_path is not None and not self.ready_path.startswith("/"):
-            raise BadValue(f".ready_path: expected a path that begins with /, got {self.ready_path!r}")
+            raise BadValue(("ready_path",), f"expected a path that begins with /, got {self.ready_path!r}")
+        if self.ready_file is not None and not self.ready_file.startswith(("/", "{directory}")):
+            said = f"expected a path that begins with / or {{directory}}, got {self.ready_file!r}"
+            raise BadValue(("ready_file",), said)
 
     @property
     def uses_port(self) -> bool:
@@ -94,7 +134,7 @@ class Sidecar:
 class Profile(Settings):
     """A named way to run a model: the settings, and how it is divided over nodes."""
 
-    engine: str
+    engine: str = field(validator=_said)
     nodes: int = field(default=1, validator=_between(1, MOST_NODES))
     gpus_per_node: int = field(default=0, validator=_between(0, MOST_GPUS))
     min_gpu_memory_mib: int = field(default=0, validator=_between(0, MOST_MEMORY_MIB))
@@ -105,7 +145,9 @@ class Profile(Settings):
     expert_parallel: int = field(default=1, validator=_between(1, MOST_NODES * MOST_GPUS))
     extra_args: tuple[str, ...] = field(default=(), validator=_no_empty_text)
     env: Mapping[str, str] = field(factory=dict, converter=frozen_mapping, validator=_names_of_variables, hash=False)
-    sidecars: Mapping[str, Sidecar] = field(factory=dict, converter=frozen_mapping, hash=False)
+    sidecars: Mapping[str, Sidecar] = field(
+        factory=dict, converter=frozen_mapping, validator=_sidecar_names, hash=False
+    )
     """By name, started in this order."""
     health: HealthTimings = HealthTimings()
 
@@ -122,12 +164,12 @@ class Profile(Settings):
 class Model:
     """A model that is to be served."""
 
-    source: str
+    source: str = field(validator=_said)
     """Where the weights are: a directory, a GGUF file or a hub name, as the engine takes it."""
     profiles: tuple[str, ...] = field(validator=_not_empty)
     """Names of profiles, the preferred first."""
     replicas: int = field(default=1, validator=_between(0, MOST_REPLICAS))
-    labels: Mapping[str, str] = field(factory=dict, converter=frozen_mapping, hash=False)
+    labels: Mapping[str, str] = field(factory=dict, converter=frozen_mapping, validator=_labels, hash=False)
     """The operator's own words; `ctl models` shows them and selects by them."""
 
 

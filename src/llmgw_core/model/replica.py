@@ -6,6 +6,7 @@ cannot run is that plugin's `llmgw_refusals`.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, final
@@ -131,7 +132,7 @@ class Slot:
     hcas: tuple[Hca, ...] = ()
 
 
-def frozen_mapping(mapping: Mapping[str, Any]) -> Mapping[str, Any]:
+def frozen_mapping(mapping: Mapping[Any, Any]) -> Mapping[Any, Any]:
     """A copy that cannot be changed."""
     return MappingProxyType(dict(mapping))
 
@@ -229,7 +230,7 @@ def _impossible_places(spec: ReplicaSpec) -> list[str]:
     if len(counts) > 1:
         found.append(f"its nodes have different numbers of GPUs: {counts}")
     gpus = [gpu for slot in spec.slots for gpu in slot.gpus]
-    twice = sorted({gpu for gpu in gpus if gpus.count(gpu) > 1})
+    twice = sorted(gpu for gpu, count in Counter(gpus).items() if count > 1)
     if twice:
         found.append(f"GPUs are named twice: {', '.join(twice)}")
     if spec.nodes > 1 and spec.rendezvous is None:
