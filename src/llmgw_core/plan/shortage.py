@@ -101,14 +101,23 @@ def _members(shortage: Shortage, refused: Mapping[str, Refused]) -> dict[str, li
 
 
 def _tell_fabric(name: str, refused: Sequence[Refused], shortage: Shortage) -> str:
-    pools = [pool for build, pool in shortage.pools.items() if build[0] == name]
-    fit = [sum(node not in shortage.never for node in pool.fit) for pool in pools]
-    has = f"{name} has {max(fit, default=0) or 'none'}"
-    if sum(each > 0 for each in fit) > 1:
-        has = f"{name} has {sum(fit)}, of {sum(each > 0 for each in fit)} engine versions"
+    fit = {
+        build: nodes
+        for build, pool in shortage.pools.items()
+        if build[0] == name and (nodes := sorted(set(pool.fit) - set(shortage.never)))
+    }
+    has = f"{name} has {sum(map(len, fit.values())) or 'none'}"
+    if len(fit) > 1:
+        return f"{has}, of {len(fit)} engine builds ({', '.join(_tell_build(*item) for item in fit.items())})"
     notes = [f"{each.node} {_cut(each.reason, 60)}" for each in refused[:2]]
     more = [f"{len(refused) - 2} more"] if len(refused) > 2 else []
     return f"{has} ({', '.join(notes + more)})" if notes else has
+
+
+def _tell_build(build: tuple[str, str | None, str | None], nodes: Sequence[str]) -> str:
+    _, version, digest = build
+    help_text = f" with help {digest[:8]}" if digest else ""
+    return f"{version or 'no version'}{help_text} on {nodes[0] if len(nodes) == 1 else f'{len(nodes)} nodes'}"
 
 
 def _cut(text: str, most: int) -> str:
