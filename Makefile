@@ -11,7 +11,7 @@ PROJECTS := pyproject.toml $(ENGINES:%=plugins/%/pyproject.toml)
 
 # Show the main job on real input.
 demo: $(VENV)/.installed
-	$(BIN)/python demo/engine_check.py
+	$(BIN)/python -m demo
 
 test: $(VENV)/.developing
 	$(BIN)/python -m pytest

@@ -13,6 +13,7 @@ from llmgw_core.cli.lazy import LazyGroup
 @click.group(
     cls=LazyGroup,
     commands_by_name={
+        "apply": ("llmgw_core.cli.deploying:apply", "Make a catalog what is desired."),
         "backup": ("llmgw_core.cli.fleet:backup", "Copy the store to a file on the control plane's machine."),
         "cert": ("llmgw_core.cli.cert:cert", "Revoke certificates, take it back, and list what is revoked."),
         "engine-check": (
@@ -20,9 +21,16 @@ from llmgw_core.cli.lazy import LazyGroup
             "Say whether an engine still accepts every flag that llmgw would pass.",
         ),
         "events": ("llmgw_core.cli.fleet:events", "Show what happened, oldest first."),
+        "explain": ("llmgw_core.cli.deploying:explain", "Say where a model could run, and what speaks against it."),
         "fabrics": ("llmgw_core.cli.fleet:fabrics", "List the fabrics, their members, and what refutes them."),
+        "logs": ("llmgw_core.cli.replicas:logs", "Print what a replica's engine wrote."),
+        "models": ("llmgw_core.cli.replicas:models", "List the models, and how many replicas are ready."),
         "node": ("llmgw_core.cli.fleet:node", "Show all that is known of a node."),
         "nodes": ("llmgw_core.cli.fleet:nodes", "List the nodes."),
+        "plan": ("llmgw_core.cli.deploying:plan", "Show what applying a catalog would change."),
+        "replica": ("llmgw_core.cli.replicas:replica", "Show all that is known of a replica."),
+        "replicas": ("llmgw_core.cli.replicas:replicas", "List the replicas."),
+        "scale": ("llmgw_core.cli.deploying:scale", "Run another number of replicas of a model."),
         "use": ("llmgw_core.cli.context:use", "Write the context file, so that commands need no flags."),
     },
 )

@@ -66,7 +66,7 @@ def _row(node: dict[str, Any]) -> tuple[str, ...]:
         ", ".join(fabric["name"] for fabric in facts.get("fabrics", ())) or "-",
         ", ".join(_engine(engine) for engine in facts.get("engines", ()) if engine.get("executable")) or "-",
         f"{node['days_left']} d",
-        _time(node["last_seen"]),
+        time_text(node["last_seen"]),
         f"{troubles[0]}{more}" if troubles else "",
     )
 
@@ -85,7 +85,7 @@ def _engine(engine: dict[str, Any]) -> str:
     return f"{engine['engine']}{version} {engine.get('outcome', 'unchecked')}"
 
 
-def _time(seconds: float) -> str:
+def time_text(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%SZ")
 
 
@@ -103,8 +103,8 @@ def render_node(found: dict[str, Any]) -> str:
     facts = found["facts"] or {}
     lines = [
         f"{found['name']}: {found['state']}, from {found['address']}, agent {facts.get('agent_version', 'unknown')}",
-        f"  first seen  {_time(found['first_seen'])}",
-        f"  last seen   {_time(found['last_seen'])}",
+        f"  first seen  {time_text(found['first_seen'])}",
+        f"  last seen   {time_text(found['last_seen'])}",
         f"  certificate {found['days_left']} days left",
     ]
     lines += [f"  TROUBLE     {trouble}" for trouble in found["troubles"]]
@@ -202,7 +202,7 @@ def _events(context: Context, *, patient: bool, **asked: Any) -> list[dict[str, 
 
 
 def _event(event: dict[str, Any]) -> str:
-    return f"{_time(event['at'])}  {event['node'] or '-'}  {event['kind']}: {event['reason']}"
+    return f"{time_text(event['at'])}  {event['node'] or '-'}  {event['kind']}: {event['reason']}"
 
 
 @click.command()

@@ -20,16 +20,18 @@ from llmgw_core.net.link import LinkClosed, TooLarge
 from llmgw_core.plan.admission import Admitted, Allowance, Caller, NotAdmitted, admit
 from llmgw_core.plan.liveness import NodeState
 from llmgw_core.store.change import Change, NodeConnected, NodeReported
-from llmgw_core.wire.facts import bounded, render_facts
+from llmgw_core.wire.facts import bounded, bounded_shards, render_facts
 from llmgw_core.wire.message import (
     Acknowledged,
     EngineChecked,
     Heartbeat,
     HeartbeatSeen,
+    LogRead,
     Message,
     Refused,
     RenewCertificate,
     Report,
+    Running,
     Unknown,
 )
 from llmgw_core.wire.session import ControlEnd
@@ -165,14 +167,15 @@ async def _converse(plane: Plane, node: Node, connection: Connection, end: Contr
             return
         if waiting is not None and node.stores.wait_s(plane.now()) <= 0:
             await _store(plane, node, waiting)
-            await _acknowledge(connection, waiting)
+            await _acknowledge(plane, connection, waiting)
             waiting = None
         elif isinstance(message, Report) and waiting is None:
-            await _acknowledge(connection, message)  # it is stored already, by an earlier link
+            await _acknowledge(plane, connection, message)  # it is stored already, by an earlier link
 
 
-async def _acknowledge(connection: Connection, report: Report) -> None:
+async def _acknowledge(plane: Plane, connection: Connection, report: Report) -> None:
     connection.live = True
+    plane.deployment.look_again()
     await connection.say(Acknowledged(report.number))
 
 
@@ -209,6 +212,11 @@ async def _answer(plane: Plane, node: Node, connection: Connection, message: Mes
             await connection.say(HeartbeatSeen(number))
         case EngineChecked():
             connection.answer(message)
+        case Running(heard=heard, shards=shards):
+            connection.outbox.heard, connection.outbox.shards = heard, bounded_shards(shards)
+            plane.deployment.look_again()
+        case LogRead(id=id) if id in connection.reads:
+            connection.reads.pop(id).finish(message)
         case RenewCertificate(request_pem=request):
             await connection.say(await renew_certificate(plane, connection, request))
         case _:
@@ -219,6 +227,9 @@ async def _see_off(plane: Plane, node: Node, connection: Connection) -> None:
     connection.live = False
     for check in tuple(connection.checks.values()):
         connection.finish(check)
+    for read in connection.reads.values():
+        read.finish()
+    plane.deployment.look_again()
     current = plane.fleet.nodes.get(node.name)
     why = connection.why_closed or "the connection is gone"
     if current is None or current.connection is not connection:

@@ -21,6 +21,7 @@ import trio
 from attrs import field, frozen
 
 from llmgw_core.control.fleet import Fleet
+from llmgw_core.control.loop import plan_for_ever
 from llmgw_core.control.plane import Plane, log
 from llmgw_core.control.tidy import calm_down, give_back_when_quiet
 from llmgw_core.control.visitor import receive
@@ -88,6 +89,8 @@ async def run_control(
             async with open_writer(database) as writer:
                 plane = Plane(Fleet(_clock(), settings.pace), reading, writer, _clock, settings.authority)
                 plane.fleet.load(read_nodes(reading), read_revocations(reading))
+                for what in plane.deployment.load(reading):
+                    log.error("stored and unreadable", extra={"reason": what})
                 await _serve(plane, settings, context, task_status)
         finally:
             reading.close()
@@ -118,6 +121,7 @@ async def _serve(
         nursery.start_soon(watch_clock, plane)
         nursery.start_soon(watch_nodes, plane)
         nursery.start_soon(watch_certificates, plane)
+        nursery.start_soon(plan_for_ever, plane)
         for listener in listeners:
             log.info("listening", extra={"address": str(listener.socket.getsockname())})
         task_status.started(listeners)

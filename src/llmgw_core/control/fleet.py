@@ -15,6 +15,7 @@ from math import inf
 import trio
 from attrs import define, field
 
+from llmgw_core.control.outbox import Outbox
 from llmgw_core.model.identity import Identity
 from llmgw_core.model.node import NodeFacts
 from llmgw_core.net.link import Link, LinkClosed
@@ -31,7 +32,7 @@ from llmgw_core.plan.liveness import (
 )
 from llmgw_core.store.reading import Revocation, StoredNode
 from llmgw_core.wire.facts import bounded, parse_facts
-from llmgw_core.wire.message import EngineChecked, Message
+from llmgw_core.wire.message import EngineChecked, LogRead, Message
 
 log = logging.getLogger("llmgw.control")
 
@@ -52,6 +53,19 @@ class Check:
 
 
 @define(eq=False)
+class Read:
+    """A part of a log that was asked for."""
+
+    done: trio.Event = field(factory=trio.Event)
+    answer: LogRead | None = None
+    """None when it is done: the node has gone."""
+
+    def finish(self, answer: LogRead | None = None) -> None:
+        self.answer = answer
+        self.done.set()
+
+
+@define(eq=False)
 class Connection:
     """One live link of a peer."""
 
@@ -69,6 +83,9 @@ class Connection:
     """Whether a node's snapshot is there: commands may be said."""
     checks: dict[str, Check] = field(factory=dict)
     """By engine, what runs on the node."""
+    outbox: Outbox = field(factory=Outbox)
+    reads: dict[int, Read] = field(factory=dict)
+    """Logs that were asked for, and not answered yet."""
 
     async def say(self, message: Message) -> None:
         """Send; a peer that does not take it in time has ended its link."""

@@ -11,7 +11,10 @@ import trio
 
 from llmgw_core.control.arguments import Arguments, BadQuestion, argument, node_argument
 from llmgw_core.control.checking import check_engine
+from llmgw_core.control.deploying import apply, plan, scale
+from llmgw_core.control.log_reading import read_log
 from llmgw_core.control.plane import Plane
+from llmgw_core.control.replica_view import explain_model, list_models, list_replicas, show_replica
 from llmgw_core.control.revocation import list_revocations, revoke, unrevoke
 from llmgw_core.control.view import fabric_views, node_view, node_views
 from llmgw_core.errors import LlmgwError
@@ -55,6 +58,7 @@ async def remove_node(plane: Plane, operator: str, arguments: Arguments) -> None
         raise BadQuestion(f"{node.name} is connected from {node.address}; {way}")
     # Before the write: a node that comes back while it is written is a new one, and stays.
     del plane.fleet.nodes[node.name]
+    plane.deployment.look_again()
     try:
         await plane.writer.write(NodeRemoved(node.name), plane.event("node removed", node.name, f"by {operator}"))
     except LlmgwError:
@@ -86,6 +90,14 @@ OPERATIONS: Mapping[str, Callable[[Plane, str, Arguments], Awaitable[Any]]] = {
     "fabrics": list_fabrics,
     "events": list_events,
     "remove-node": remove_node,
+    "apply": apply,
+    "plan": plan,
+    "scale": scale,
+    "models": list_models,
+    "replicas": list_replicas,
+    "replica": show_replica,
+    "explain": explain_model,
+    "log": read_log,
     "revoke": revoke,
     "unrevoke": unrevoke,
     "revocations": list_revocations,

@@ -6,8 +6,9 @@ import logging
 from collections.abc import Callable
 from pathlib import Path
 
-from attrs import frozen
+from attrs import field, frozen
 
+from llmgw_core.control.deployment import Deployment
 from llmgw_core.control.fleet import Fleet
 from llmgw_core.control.writer import Writer
 from llmgw_core.store.change import EventHappened
@@ -28,6 +29,7 @@ class Plane:
     """Seconds since 1970."""
     authority: Path | None = None
     """The authority's directory, where it is reachable: then certificates are renewed over the link."""
+    deployment: Deployment = field(factory=Deployment)
 
     def event(self, kind: str, node: str, reason: str) -> EventHappened:
         """A line for the log now, and a change for the store."""

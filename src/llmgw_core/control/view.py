@@ -15,7 +15,7 @@ import attrs
 from attrs import frozen
 
 from llmgw_core.control.fleet import Fleet, Node
-from llmgw_core.model.node import Fabric, NodeFacts
+from llmgw_core.model.node import Fabric, NodeFacts, Refutation
 from llmgw_core.plan.liveness import NodeState
 from llmgw_core.plan.refutation import FabricMember, refuted
 from llmgw_core.wire.facts import clipped, fitting, plain_facts
@@ -46,13 +46,13 @@ def _compare(fleet: Fleet) -> _Comparison:
         facts = fleet.nodes[name].facts
         if facts is not None and facts.machine_id:
             twins[facts.machine_id].append(name)
-    refutations: dict[str, list[str]] = defaultdict(list)
-    for each in _refutations(fleet):
+    reasons: dict[str, list[str]] = defaultdict(list)
+    for each in refutations(fleet):
         for name in each.nodes:
-            refutations[name].append(each.reason)
+            reasons[name].append(each.reason)
     return _Comparison(
         {machine: tuple(names) for machine, names in twins.items()},
-        {name: tuple(reasons) for name, reasons in refutations.items()},
+        {name: tuple(found) for name, found in reasons.items()},
     )
 
 
@@ -134,6 +134,7 @@ def _troubles_of(facts: NodeFacts) -> list[str]:
     found += [f"GPU {gpu.index}: {gpu.trouble}" for gpu in facts.gpus.gpus if gpu.trouble]
     found += [f"fabric {fabric.name}: {fabric.trouble}" for fabric in facts.fabrics if fabric.trouble]
     found += [f"{each.engine}: {each.reason}" for each in facts.engines if each.outcome == "findings"]
+    found += [f"nobody here knows this engine: {each}" for each in facts.strays]
     return found
 
 
@@ -151,7 +152,7 @@ def fabric_views(fleet: Fleet, now: float) -> list[dict[str, Any]]:
         for fabric in _fabrics(node):
             members[fabric.name].append({"node": node.name, "state": state, **_shown_fabric(fabric)})
     reasons: dict[str, list[str]] = defaultdict(list)
-    for each in _refutations(fleet):
+    for each in refutations(fleet):
         reasons[each.fabric].append(each.reason)
     views = [{"name": name, "refuted": _few(reasons[name]), "members": members[name]} for name in sorted(members)]
     if len(json.dumps(views)) > LIST_BYTES:
@@ -180,7 +181,7 @@ def _fabrics(node: Node) -> tuple[Fabric, ...]:
     return node.facts.fabrics if node.facts else ()
 
 
-def _refutations(fleet: Fleet) -> tuple[Any, ...]:
+def refutations(fleet: Fleet) -> tuple[Refutation, ...]:
     members = []
     for node in fleet.nodes.values():
         ports = {port.hca: port for port in node.facts.infiniband.ports} if node.facts else {}

@@ -32,6 +32,7 @@ async def watch_nodes(plane: Plane) -> None:
                 NodeLastSeen(node.name, node.last_heard) for node in plane.fleet.nodes.values() if node.connection
             ]
         if changes:
+            plane.deployment.look_again()
             await _store(plane, changes)
 
 

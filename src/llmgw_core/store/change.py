@@ -75,6 +75,29 @@ class EventHappened:
     now: float
 
 
+@frozen
+class CatalogApplied:
+    """From now on this is desired, and what was scaled by hand before is not."""
+
+    name: str
+    text: str
+    by: str
+    now: float
+
+
+@frozen
+class ModelScaled:
+    model: str
+    replicas: int
+
+
+@frozen
+class ReplicaChanged:
+    id: str
+    record: str
+    """JSON."""
+
+
 Change = (
     NodeConnected
     | CertificateSeen
@@ -84,4 +107,7 @@ Change = (
     | SerialRevoked
     | SerialUnrevoked
     | EventHappened
+    | CatalogApplied
+    | ModelScaled
+    | ReplicaChanged
 )

@@ -15,13 +15,16 @@ from pathlib import Path
 
 from llmgw_core.errors import LlmgwError
 from llmgw_core.store.change import (
+    CatalogApplied,
     CertificateSeen,
     Change,
     EventHappened,
+    ModelScaled,
     NodeConnected,
     NodeLastSeen,
     NodeRemoved,
     NodeReported,
+    ReplicaChanged,
     SerialRevoked,
     SerialUnrevoked,
 )
@@ -134,28 +137,49 @@ def _write(connection: sqlite3.Connection, change: Change) -> None:
             _write_connected(connection, change)
         case CertificateSeen():
             _write_certificate(connection, change)
+        case CatalogApplied():
+            connection.execute("DELETE FROM scale")
+            _insert(connection, "catalog", at=change.now, by=change.by, name=change.name, text=change.text)
+        case _:
+            connection.execute(*_statement(change))
+
+
+def _insert(connection: sqlite3.Connection, table: str, **values: object) -> None:
+    names, marks = ", ".join(values), ", ".join("?" * len(values))
+    connection.execute(f"INSERT INTO {table} ({names}) VALUES ({marks})", tuple(values.values()))  # noqa: S608 - ours
+
+
+def _statement(change: Change) -> tuple[str, tuple[object, ...]]:
+    """Of a change that is a single one."""
+    match change:
         case NodeReported():
-            connection.execute(
+            return (
                 "UPDATE node SET facts = ?, report_number = ?, last_seen = ?"
                 " WHERE name = ? AND instance = ? AND report_number < ?",
                 (change.facts, change.number, change.now, change.name, change.instance, change.number),
             )
         case NodeLastSeen():
-            connection.execute("UPDATE node SET last_seen = ? WHERE name = ?", (change.now, change.name))
+            return "UPDATE node SET last_seen = ? WHERE name = ?", (change.now, change.name)
         case NodeRemoved():
-            connection.execute("DELETE FROM node WHERE name = ?", (change.name,))
+            return "DELETE FROM node WHERE name = ?", (change.name,)
         case SerialRevoked():
-            connection.execute(
+            return (
                 "INSERT OR IGNORE INTO revocation (serial, name, at, by, reason) VALUES (?, ?, ?, ?, ?)",
                 (change.serial, change.name, change.now, change.by, change.reason),
             )
         case SerialUnrevoked():
-            connection.execute("DELETE FROM revocation WHERE serial = ?", (change.serial,))
+            return "DELETE FROM revocation WHERE serial = ?", (change.serial,)
+        case ModelScaled():
+            return "INSERT OR REPLACE INTO scale (model, replicas) VALUES (?, ?)", (change.model, change.replicas)
+        case ReplicaChanged():
+            return "INSERT OR REPLACE INTO replica (id, record) VALUES (?, ?)", (change.id, change.record)
         case EventHappened():
-            connection.execute(
+            return (
                 "INSERT INTO event (at, node, kind, reason) VALUES (?, ?, ?, ?)",
                 (change.now, change.node, change.kind, change.reason),
             )
+        case _:
+            raise AssertionError(f"{type(change).__name__} is written elsewhere")
 
 
 def _write_connected(connection: sqlite3.Connection, change: NodeConnected) -> None:

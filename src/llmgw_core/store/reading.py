@@ -57,6 +57,30 @@ class Shown:
     role: str
 
 
+@frozen
+class AppliedCatalog:
+    at: float
+    by: str
+    name: str
+    text: str
+
+
+def read_catalog(database: Database) -> AppliedCatalog | None:
+    """The one that counts."""
+    rows = database.read("SELECT at, by, name, text FROM catalog ORDER BY id DESC LIMIT 1")
+    return AppliedCatalog(**dict(rows[0])) if rows else None
+
+
+def read_scales(database: Database) -> dict[str, int]:
+    """By model, how many replicas were set by hand since the last apply."""
+    return {row["model"]: row["replicas"] for row in database.read("SELECT model, replicas FROM scale")}
+
+
+def read_replicas(database: Database) -> dict[str, str]:
+    """By id, JSON of each replica's record."""
+    return {row["id"]: row["record"] for row in database.read("SELECT id, record FROM replica")}
+
+
 def read_nodes(database: Database) -> tuple[StoredNode, ...]:
     """All nodes by name."""
     return tuple(StoredNode(**dict(row)) for row in database.read("SELECT * FROM node ORDER BY name"))

@@ -11,6 +11,7 @@ import attrs
 from cattrs import Converter
 
 from llmgw_core.model.node import NodeFacts
+from llmgw_core.model.shard import ShardStatus
 
 
 @cache
@@ -54,6 +55,27 @@ def bounded(facts: NodeFacts) -> NodeFacts:
             break
     told = tuple(dict.fromkeys(dropped))[: len(_MOST)]
     return attrs.evolve(kept, refused_plugins=(*told, *kept.refused_plugins)[: _MOST["refused_plugins"]])
+
+
+MOST_SHARDS = 1024
+MOST_ARGUMENTS = 512
+TAIL_CHARACTERS = 8000
+
+
+def bounded_shards(shards: tuple[ShardStatus, ...]) -> tuple[ShardStatus, ...]:
+    """What of a node's shards is kept and shown, whatever it said."""
+    return tuple(map(_bounded_shard, shards[:MOST_SHARDS]))
+
+
+def _bounded_shard(shard: ShardStatus) -> ShardStatus:
+    failure = shard.failure
+    if failure is not None:
+        tail, longest = failure.log_tail[-TAIL_CHARACTERS:], TEXT_CHARACTERS[0]
+        reason, kind, exit = (clipped(each, longest) for each in (failure.reason, failure.kind, failure.exit))
+        failure = attrs.evolve(failure, kind=kind, reason=reason, exit=exit, log_tail=tail)
+    argv = tuple(clipped(word, TAIL_CHARACTERS) for word in shard.argv[:MOST_ARGUMENTS])
+    reason = clipped(shard.reason, TEXT_CHARACTERS[0])
+    return attrs.evolve(shard, reason=reason, failure=failure, argv=argv)
 
 
 def _bounded(value: Any, characters: int, dropped: list[str]) -> Any:

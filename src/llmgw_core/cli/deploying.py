@@ -1,0 +1,122 @@
+"""`llmgw ctl apply|plan|scale|explain`: what is desired, and what becomes of it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from llmgw_core.cli.asking import ask
+from llmgw_core.cli.fleet import as_json_option
+from llmgw_core.cli.output import show
+from llmgw_core.cli.printable import printable_text
+from llmgw_core.errors import LlmgwError
+
+if TYPE_CHECKING:
+    from llmgw_core.cli.context import Context
+
+FOLLOW_S = 1.0
+catalog_argument = click.argument("catalog", type=click.Path(path_type=Path))
+
+
+@click.command()
+@catalog_argument
+@click.option("--wait", is_flag=True, help="Show how the replicas come up, and end when all are ready.")
+@click.option(
+    "--within",
+    type=click.FloatRange(min=0, min_open=True),
+    default=1800.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="With --wait: the longest to wait; then the exit code is 1.",
+)
+@click.pass_obj
+def apply(context: Context, catalog: Path, wait: bool, within: float) -> None:
+    """Make CATALOG, a TOML file, what is desired: all of it, in place of what was before."""
+    changes = ask(context, "apply", name=str(catalog), text=_read(catalog))
+    show(f"applied {catalog}\n{render_changes(changes)}")
+    if wait:
+        _wait_until_ready(context, within)
+
+
+@click.command()
+@catalog_argument
+@as_json_option
+@click.pass_obj
+def plan(context: Context, catalog: Path, as_json: bool) -> None:
+    """Show what applying CATALOG would change. Nothing is done."""
+    changes = ask(context, "plan", name=str(catalog), text=_read(catalog))
+    show(json.dumps(changes, indent=2) if as_json else render_changes(changes))
+
+
+@click.command()
+@click.argument("model")
+@click.argument("replicas", type=click.IntRange(min=0))
+@click.pass_obj
+def scale(context: Context, model: str, replicas: int) -> None:
+    """Run so many REPLICAS of MODEL, until the next apply says otherwise."""
+    ask(context, "scale", model=model, replicas=replicas)
+    show(f"{printable_text(model)}: {replicas} wanted, until the next apply")
+
+
+@click.command()
+@click.argument("model")
+@as_json_option
+@click.pass_obj
+def explain(context: Context, model: str, as_json: bool) -> None:
+    """Say where MODEL could run, and of each node what speaks against it first."""
+    found = ask(context, "explain", model=model)
+    show(json.dumps(found, indent=2) if as_json else render_explanation(found))
+
+
+def render_explanation(found: dict[str, Any]) -> str:
+    lines = [f"{found['model']}: {found['ready']} of {found['wanted']} replicas are ready"]
+    lines += [f"  {id} is {reason}" for id, reason in found["waiting"].items()]
+    for profile in found["profiles"]:
+        room = "has room for one more" if profile["has_room"] else profile["summary"]
+        lines.append(f"profile {profile['profile']}: {room}")
+        lines += [f"  {each['node']} {each['refusal'] or 'could take a shard'}" for each in profile["nodes"]]
+    return "\n".join(map(printable_text, lines))
+
+
+def render_changes(changes: list[dict[str, Any]]) -> str:
+    if not changes:
+        return "nothing changes"
+    return "\n".join(printable_text(f"  {_change(each)}") for each in changes)
+
+
+def _change(change: dict[str, Any]) -> str:
+    return f"{change['kind']} {change['subject']}" + (f": {change['detail']}" if change["detail"] else "")
+
+
+def _read(catalog: Path) -> str:
+    """The text, after its mistakes would have been found here: the control plane looks again."""
+    from llmgw_core.codec import parse_catalog, read_toml_text
+
+    try:
+        text = read_toml_text(catalog)
+    except OSError as error:
+        raise LlmgwError(f"cannot read {catalog}: {error.strerror}") from error
+    parse_catalog(text, str(catalog))
+    return text
+
+
+def _wait_until_ready(context: Context, within_s: float) -> None:
+    import time
+
+    end, told = time.monotonic() + within_s, ""
+    while True:
+        replicas = ask(context, "replicas")
+        waiting = [each for each in replicas if each["state"] != "ready"]
+        now = "\n".join(f"  {each['id']} is {each['state']}: {each['reason']}" for each in waiting)
+        if now != told:
+            told = now
+            if not show("\n".join(map(printable_text, now.splitlines())) or "all replicas are ready"):
+                return
+        if not waiting:
+            return
+        if time.monotonic() > end:
+            raise LlmgwError(f"{len(waiting)} of {len(replicas)} replicas were not ready within {within_s:g} s")
+        time.sleep(FOLLOW_S)

@@ -1,0 +1,85 @@
+"""What an operator desires: `apply`, `plan` and `scale`.
+
+Rules: what is desired is stored before it is answered, all of it or nothing; mistakes in a catalog come all at once.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import attrs
+import trio
+
+from llmgw_core.codec import parse_catalog
+from llmgw_core.control.arguments import Arguments, BadQuestion, argument
+from llmgw_core.control.deployment import make_offers
+from llmgw_core.control.observing import observe
+from llmgw_core.control.plane import Plane
+from llmgw_core.model.catalog import MOST_REPLICAS, Catalog
+from llmgw_core.plan.preview import PlannedChange, what_changes
+from llmgw_core.plan.world import World
+from llmgw_core.store.change import CatalogApplied, ModelScaled
+from llmgw_core.store.reading import AppliedCatalog
+from llmgw_core.wire.facts import clipped
+
+NAME_CHARACTERS = 200
+DETAIL_CHARACTERS = 500
+
+
+async def apply(plane: Plane, operator: str, arguments: Arguments) -> list[dict[str, Any]]:
+    """Replace what is desired; what changes with it, as `plan` says."""
+    name, text, catalog = _catalog_argument(arguments)
+    offers = make_offers(catalog)
+    changes = await _preview(plane, catalog)
+    applied = AppliedCatalog(plane.now(), operator, name, text)
+    replicas = sum(model.replicas for model in catalog.models.values())
+    told = f"{name} by {operator}: {len(catalog.models)} models, {replicas} replicas"
+    await plane.writer.write(CatalogApplied(name, text, operator, applied.at), plane.event("catalog applied", "", told))
+    plane.deployment.desire(applied, catalog, offers)
+    plane.deployment.look_again()
+    return changes
+
+
+async def plan(plane: Plane, operator: str, arguments: Arguments) -> list[dict[str, Any]]:
+    """What `apply` of this catalog would change; nothing is done."""
+    _, _, catalog = _catalog_argument(arguments)
+    make_offers(catalog)
+    return await _preview(plane, catalog)
+
+
+async def scale(plane: Plane, operator: str, arguments: Arguments) -> None:
+    """Another number of replicas, until the next `apply`."""
+    model = argument(arguments, "model", str, "")
+    replicas = argument(arguments, "replicas", int, -1)
+    known = plane.deployment.catalog.models if plane.deployment.catalog else {}
+    if model not in known:
+        there = ", ".join(sorted(known)) or "none; `llmgw ctl apply FILE` brings some"
+        raise BadQuestion(f"the catalog has no model {clipped(model, 80)!r} (there are: {clipped(there, 500)})")
+    if not 0 <= replicas <= MOST_REPLICAS:
+        raise BadQuestion(f"replicas: expected 0 to {MOST_REPLICAS}, got {replicas}")
+    before = plane.deployment.wanted[model]
+    told = plane.event("model scaled", "", f"{model} from {before} to {replicas} by {operator}")
+    await plane.writer.write(ModelScaled(model, replicas), told)
+    plane.deployment.scales[model] = replicas
+    plane.deployment.look_again()
+
+
+def _catalog_argument(arguments: Arguments) -> tuple[str, str, Catalog]:
+    name = clipped(argument(arguments, "name", str, "catalog"), NAME_CHARACTERS)
+    text = argument(arguments, "text", str, "")
+    return name, text, parse_catalog(text, name)
+
+
+async def _preview(plane: Plane, catalog: Catalog) -> list[dict[str, Any]]:
+    before = observe(plane)
+    after = _with_catalog(before, catalog)
+    return [_shown(each) for each in await trio.to_thread.run_sync(what_changes, before, after)]
+
+
+def _shown(change: PlannedChange) -> dict[str, Any]:
+    return {"kind": change.kind.value, "subject": change.subject, "detail": clipped(change.detail, DETAIL_CHARACTERS)}
+
+
+def _with_catalog(world: World, catalog: Catalog) -> World:
+    wanted = {name: model.replicas for name, model in catalog.models.items()}
+    return attrs.evolve(world, catalog=catalog, wanted=wanted, offers=make_offers(catalog))

@@ -1,0 +1,175 @@
+"""Four nodes on this machine: an authority, a control plane, and agents with GPUs and adapters that are made up.
+
+What is started here are the commands of the README, as an operator types them. Everything lies in one directory.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TypeVar
+
+from attrs import define, field, frozen
+
+from llmgw_core.errors import LlmgwError
+from llmgw_core.testing.fake_infiniband import an_adapter, write_tree
+from llmgw_core.testing.fake_nvidia_smi import Answer, fake_gpus, write_nvidia_smi
+
+T = TypeVar("T")
+LLMGW = str(Path(sys.executable).with_name("llmgw"))
+HOST = "127.0.0.1"
+GPUS = 4
+PORTS = 50
+"""Of each node, to serve at; the next hundred are to meet at."""
+FIRST_PORT = 20_000
+POLL_S = 0.1
+END_S = 40.0
+
+
+class DemoFailed(LlmgwError):
+    """A step that was not seen."""
+
+
+@frozen
+class MadeUpNode:
+    name: str
+    fabric: str
+    number: int
+
+
+NODES = (
+    MadeUpNode("gpu-01", "ib-a", 1),
+    MadeUpNode("gpu-02", "ib-a", 2),
+    MadeUpNode("gpu-03", "ib-b", 3),
+    MadeUpNode("gpu-04", "ib-b", 4),
+)
+
+
+def wait_for(found: Callable[[], T | None], what: str, within_s: float) -> T:
+    """What it gives, as soon as that is something; raises `DemoFailed` after the deadline."""
+    end = time.monotonic() + within_s
+    while not (seen := found()):
+        if time.monotonic() > end:
+            raise DemoFailed(f"not seen within {within_s:g} s: {what}")
+        time.sleep(POLL_S)
+    return seen
+
+
+@define
+class DemoFleet:
+    directory: Path
+    programs: Mapping[str, str] = field(factory=dict)
+    """By program, its path, for engines that are not in PATH."""
+    say: Callable[[str], None] = print
+    port: int = 0
+    _processes: dict[str, subprocess.Popen[bytes]] = field(factory=dict)
+
+    @property
+    def context(self) -> Path:
+        return self.directory / "context.toml"
+
+    @property
+    def server(self) -> str:
+        return f"https://{HOST}:{self.port}"
+
+    def make_authority(self) -> None:
+        self.port = _free_port()
+        self._run("ca", "init", "--dir", self._path("ca"))
+        self._issue("server", "control", "--ip", HOST)
+        self._issue("operator", "you")
+        for node in NODES:
+            self._issue("node", node.name)
+        identity = self._path("pki/you")
+        self._run("ctl", "--context", str(self.context), "use", "--server", self.server, "--identity", identity)
+
+    def _issue(self, role: str, name: str, *words: str) -> None:
+        self._run("ca", "issue", role, name, *words, "--dir", self._path("ca"), "--out", self._path("pki"))
+
+    def start(self) -> None:
+        where = ("--identity", self._path("pki/control"), "--state", self._path("control"))
+        # Beats and patience are shorter than by default, so that a lost node is seen while one watches.
+        pace = ("--heartbeat", "1", "--lost-after", "10")
+        self._start("control", "control", *where, "--listen", f"{HOST}:{self.port}", *pace)
+        for node in NODES:
+            self._start(node.name, "agent", "--config", str(self._write_agent(node)))
+
+    def _write_agent(self, node: MadeUpNode) -> Path:
+        home = self.directory / node.name
+        home.mkdir(exist_ok=True)
+        write_nvidia_smi(home / "nvidia-smi", Answer(fake_gpus(GPUS, node=node.name)))
+        tree = {f"mlx5_{index}": an_adapter(2 * node.number + index) for index in range(2)}
+        write_tree(home / "infiniband", tree)
+        serve = FIRST_PORT + 3 * PORTS * node.number
+        lines = {
+            "node": node.name,
+            "server": self.server,
+            "certificate": self._path(f"pki/{node.name}.crt"),
+            "key": self._path(f"pki/{node.name}.key"),
+            "authority": self._path("pki/ca.crt"),
+            "state": str(home / "state"),
+            "nvidia_smi": str(home / "nvidia-smi"),
+            "ib_root": str(home / "infiniband"),
+            "serve_ports": f"{serve}-{serve + PORTS - 1}",
+            "rendezvous_ports": f"{serve + PORTS}-{serve + 3 * PORTS - 1}",
+        }
+        text = "".join(f'{name} = "{value}"\n' for name, value in lines.items())
+        programs = "".join(f'{name} = "{path}"\n' for name, path in self.programs.items())
+        file = home / "agent.toml"
+        file.write_text(f'{text}fabrics = ["{node.fabric}"]\n\n[engines]\n{programs}', encoding="utf-8")
+        return file
+
+    def _path(self, name: str) -> str:
+        return str(self.directory / name)
+
+    def _run(self, *words: str) -> None:
+        done = subprocess.run([LLMGW, *words], capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise DemoFailed(f"llmgw {' '.join(words)}: {done.stderr.strip()}")
+
+    def _start(self, name: str, *words: str) -> None:
+        with (self.directory / f"{name}.log").open("wb") as log:
+            self._processes[name] = subprocess.Popen(
+                [LLMGW, *words],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+                env=_with_our_commands(),
+            )
+
+    def check_alive(self) -> None:
+        for name, process in self._processes.items():
+            if process.poll() is not None:
+                last = (self.directory / f"{name}.log").read_text(errors="replace").splitlines()[-1:]
+                raise DemoFailed(f"{name} has ended with {process.returncode}: {' '.join(last)}")
+
+    @property
+    def pids(self) -> Sequence[int]:
+        return [process.pid for process in self._processes.values()]
+
+    def end(self) -> None:
+        for process in self._processes.values():
+            process.send_signal(signal.SIGTERM)
+        for process in self._processes.values():
+            try:
+                process.wait(END_S)
+            except subprocess.TimeoutExpired:
+                process.kill()
+
+
+def _with_our_commands() -> dict[str, str]:
+    """Engines that were installed beside llmgw are found, whether or not its directory is in PATH."""
+    return {**os.environ, "PATH": f"{Path(LLMGW).parent}:{os.environ.get('PATH', os.defpath)}"}
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind((HOST, 0))
+        port: int = probe.getsockname()[1]
+        return port
