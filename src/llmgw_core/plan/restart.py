@@ -105,7 +105,8 @@ def after_change(record: ReplicaRecord, offers: Container[str]) -> ReplicaRecord
     failure = record.last_failure
     if failure is None or not failure.offer or failure.offer in offers or not is_stained(record):
         return record
-    return clean(record)
+    kept = {mark: digest for mark, digest in record.refused_by.items() if mark.rpartition(" ")[2] in offers}
+    return evolve(clean(record), refused_by=kept)
 
 
 def refusal_mark(node: str, offer: Offer) -> str:
