@@ -24,7 +24,7 @@ from llmgw_core.agent.reaper_link import Held, ReaperGone
 from llmgw_core.agent.shard_files import Kept
 from llmgw_core.agent.starting import Starting, attach, find_reaper
 from llmgw_core.agent.watching import Watch
-from llmgw_core.engine import Exit, Failure, FailureKind, LaunchOrder, Shard
+from llmgw_core.engine import Exit, Failure, FailureKind, LaunchOrder, Shard, Stop
 from llmgw_core.errors import LlmgwError
 from llmgw_core.model.launch import Launch, RunShard, Stage
 from llmgw_core.model.shard import ShardFailure, ShardPhase, ShardStatus
@@ -35,6 +35,10 @@ from llmgw_core.plan.sidecar import placed_profile
 
 LASTING_READY_S = 300.0
 """Ready for so long, a shard has come out of its loop of failures."""
+FAILED_GRACE_S = 5.0
+"""For each step of the end of a shard that failed: its requests are lost, and its replica is to be rebuilt."""
+ORPHAN_GRACE_S = 3.0
+"""What processes may take that outlive the engine's front process after a stop."""
 _log = logging.getLogger("llmgw.agent")
 
 
@@ -245,7 +249,9 @@ class Attempt:
             if self.family.link is None and self.adopted:
                 with suppress(ReaperGone):
                     await find_reaper(self, nursery)
-            await self.family.end(self.kept.stop)
+            hurried = self.kept.failure is not None
+            stop = hurry(self.kept.stop, FAILED_GRACE_S) if hurried else self.kept.stop
+            await self.family.end(stop, 0.0 if hurried else ORPHAN_GRACE_S)
         self.node.lent_ports.difference_update(self.kept.sidecar_ports.values())
 
     def note_watched(self, watched: Watched) -> None:
@@ -261,6 +267,10 @@ class Attempt:
     def _forget(self) -> None:
         self.node.files.forget(self.directory)
         self.node.files.prune(self.launch.replica, self.rank)
+
+
+def hurry(stop: Stop, most_s: float) -> Stop:
+    return evolve(stop, steps=tuple(evolve(step, wait_s=min(step.wait_s, most_s)) for step in stop.steps))
 
 
 def begin(node: Node, order: RunShard, changed: Callable[[], None], older: Callable[[], Awaitable[None]]) -> Attempt:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 
 import trio
@@ -44,22 +45,35 @@ class Family:
         self.kin = evolve(self.kin, seen=frozenset(each.id for each in family))
         return table, family
 
-    async def end(self, stop: Stop) -> None:
-        """Returns when every process is gone, the sidecars after the engine, and the reaper at last."""
+    async def end(self, stop: Stop, orphan_grace_s: float = 0.0) -> None:
+        """Returns when every process is gone, the sidecars after the engine, and the reaper at last.
+
+        What the front process leaves behind has the orphans' grace: nobody can ask it to end.
+        """
         if self.link is not None and self.link.gone.is_set():
             self.link = None
         if ENGINE in self.kin.fronts:
-            for step in stop.steps if self.link is not None else ():
-                if not await self._engine():
+            for step in stop.steps:
+                if not self._front_lives():
                     break
                 self.tell(f"{step.signal} was sent, {step.wait_s:g} s to end")
                 await self._signal(ENGINE, signal.Signals[step.signal])
-                await self._gone_within(self._engine, step.wait_s)
+                await self._front_gone_within(step.wait_s)
+            if orphan_grace_s:
+                await self._gone_within(self._engine, orphan_grace_s)
             await self._kill(self._engine)
         await self._end_sidecars()
         await self._kill(self._all)
         await self._end_reaper()
         await self._kill(self._all)
+
+    def _front_lives(self) -> bool:
+        return self.link is not None and ENGINE not in self.link.ended and lives(self.kin.fronts[ENGINE])
+
+    async def _front_gone_within(self, wait_s: float) -> None:
+        if self.link is not None:
+            with suppress(ReaperGone), trio.move_on_after(wait_s):
+                await self.link.wait_ended(ENGINE)
 
     async def _engine(self) -> tuple[Process, ...]:
         """All that is not a sidecar's: an orphan of the engine is its own."""

@@ -20,11 +20,11 @@ from llmgw_core.checking import program_of
 from llmgw_core.discovery.engines import Inspected
 from llmgw_core.engine import Command, Endpoint, Failure, FailureKind, Shard, Slot
 from llmgw_core.errors import ImpossibleReplica, LlmgwError
-from llmgw_core.model.catalog import Profile, Sidecar
+from llmgw_core.model.catalog import Profile
 from llmgw_core.model.launch import Launch
 from llmgw_core.model.replica import frozen_mapping
 from llmgw_core.plan.profile import replica_of
-from llmgw_core.plan.sidecar import needed_ports, placed_profile, placed_sidecar
+from llmgw_core.plan.sidecar import PlacedSidecar, needed_ports, placed_profile, placed_sidecar
 
 WEIGHTS_LIMIT_S = 60.0
 
@@ -43,7 +43,7 @@ class Prepared:
 
     shard: Shard
     command: Command
-    sidecars: Mapping[str, Sidecar] = field(converter=frozen_mapping, hash=False)
+    sidecars: Mapping[str, PlacedSidecar] = field(converter=frozen_mapping, hash=False)
     """With every placeholder replaced."""
     sidecar_ports: Mapping[str, int] = field(converter=frozen_mapping, hash=False)
     engine_version: str | None = None

@@ -117,8 +117,9 @@ class ReaperLink:
     async def hear(self) -> None:
         """Until the link ends; it is for a task of its own, started before anything is asked."""
         try:
-            async for line in _lines(self._stream):
-                self._take(json.loads(line))
+            async with self._stream:
+                async for line in _lines(self._stream):
+                    self._take(json.loads(line))
         except (trio.BrokenResourceError, trio.ClosedResourceError, ValueError):
             pass
         finally:

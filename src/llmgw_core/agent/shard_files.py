@@ -17,6 +17,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from importlib.resources import files
 from pathlib import Path
+from threading import Lock
 
 from attrs import field, frozen
 from cattrs import Converter
@@ -68,6 +69,7 @@ class ShardFiles:
     def __init__(self, state: Path) -> None:
         self._root = state.absolute() / "shards"
         self._generations_file = state.absolute() / "generations.json"
+        self._one_writer = Lock()
         self.highest: dict[str, int] = {}
         """By replica, of the attempts that this agent was ever told of."""
 
@@ -89,7 +91,8 @@ class ShardFiles:
             _log.error("generations not read", extra={"file": str(self._generations_file), "reason": str(error)})
 
     def write_highest(self) -> None:
-        replace_file(self._generations_file, json.dumps(self.highest))
+        with self._one_writer:  # shards begin at the same time, each in a thread of its own
+            replace_file(self._generations_file, json.dumps(dict(self.highest)))
 
     def make(self, directory: Path) -> None:
         for each in (self._root, directory, directory / "work"):

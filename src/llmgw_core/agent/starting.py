@@ -22,11 +22,11 @@ from llmgw_core.agent.racing import first
 from llmgw_core.agent.reaper_link import Held, NotStarted, ReaperGone, ReaperLink, connect_reaper
 from llmgw_core.engine import Command, Endpoint, Exit, Failure, FailureKind, Secret, Stop
 from llmgw_core.examine.process import child_environment
-from llmgw_core.model.catalog import Sidecar
 from llmgw_core.model.launch import Stage
 from llmgw_core.model.shard import ShardPhase
 from llmgw_core.plan.exit_words import exit_text
 from llmgw_core.plan.shard_tree import Kinship
+from llmgw_core.plan.sidecar import PlacedSidecar
 
 if TYPE_CHECKING:
     from llmgw_core.agent.attempt import Attempt
@@ -64,20 +64,18 @@ class Starting:
         await take_link(attempt, await _connect_patiently(attempt.directory), self.nursery)
         await attempt.save()
 
-    async def _start_sidecar(self, name: str, sidecar: Sidecar) -> None:
+    async def _start_sidecar(self, name: str, sidecar: PlacedSidecar) -> None:
         attempt = self.attempt
-        port = self.prepared.sidecar_ports.get(name)
         attempt.show(ShardPhase.STARTING, f"sidecar {name} is being started")
-        if port is not None:
-            check = partial(check_free, attempt.node, [port], f"sidecar {name}: ")
+        if sidecar.port is not None:
+            check = partial(check_free, attempt.node, [sidecar.port], f"sidecar {name}: ")
             await trio.to_thread.run_sync(check)
         gpus = {key: value for key, value in self.prepared.command.env.items() if key == GPU_VARIABLE}
         env = {**attempt.node.environment(attempt.marker), **gpus, **sidecar.env}
         await self._start(name, sidecar.command, env, prefix=f"[{name}] ")
-        endpoint = None if port is None else Endpoint("127.0.0.1", port)
         with trio.move_on_after(sidecar.ready_within_s):
             ended = await first(
-                partial(self._link.wait_ended, name), partial(_wait_ready, sidecar, endpoint, self._work_directory)
+                partial(self._link.wait_ended, name), partial(_wait_ready, sidecar, self._work_directory)
             )
             if ended is None:
                 return
@@ -167,16 +165,17 @@ async def _connect_patiently(directory: Path) -> ReaperLink:
     raise ReaperGone(f"its reaper did not answer within {CONNECT_S:g} s")
 
 
-async def _wait_ready(sidecar: Sidecar, endpoint: Endpoint | None, work: Path) -> None:
-    while not await _is_ready(sidecar, endpoint, work):  # noqa: ASYNC110 - it is another program's event
+async def _wait_ready(sidecar: PlacedSidecar, work: Path) -> None:
+    while not await _is_ready(sidecar, work):  # noqa: ASYNC110 - it is another program's event
         await trio.sleep(READY_EVERY_S)
 
 
-async def _is_ready(sidecar: Sidecar, endpoint: Endpoint | None, work: Path) -> bool:
+async def _is_ready(sidecar: PlacedSidecar, work: Path) -> bool:
     if sidecar.ready_file is not None and not await trio.Path(work / sidecar.ready_file).exists():
         return False
-    if endpoint is None:
+    if sidecar.port is None:
         return True
+    endpoint = Endpoint("127.0.0.1", sidecar.port)
     if sidecar.ready_path is None:
         return await takes_connection(endpoint, READY_TIMEOUT_S)
     return (await ask(endpoint, sidecar.ready_path, READY_TIMEOUT_S)).status == _HTTP_OK

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from attrs import evolve
+from attrs import evolve, field, frozen
 
 from llmgw_core.model.catalog import Profile, Sidecar
+from llmgw_core.model.replica import frozen_mapping
 
 STAND_IN_PORT = 18999
 
@@ -26,15 +27,30 @@ def stand_in_ports(profile: Profile) -> dict[str, int]:
     return {name: STAND_IN_PORT - index for index, name in enumerate(needed_ports(profile))}
 
 
-def placed_sidecar(name: str, sidecar: Sidecar, ports: Mapping[str, int], directory: str) -> Sidecar:
+@frozen
+class PlacedSidecar:
+    """A sidecar with its own port and directory."""
+
+    command: tuple[str, ...]
+    env: Mapping[str, str] = field(converter=frozen_mapping, hash=False)
+    port: int | None
+    """Where it listens; `None`: nowhere."""
+    ready_path: str | None
+    ready_file: str | None
+    ready_within_s: float
+
+
+def placed_sidecar(name: str, sidecar: Sidecar, ports: Mapping[str, int], directory: str) -> PlacedSidecar:
     own = {**_named(ports), "{directory}": directory}
     if name in ports:
         own["{port}"] = str(ports[name])
-    return evolve(
-        sidecar,
+    return PlacedSidecar(
         command=tuple(_replaced(word, own) for word in sidecar.command),
         env={key: _replaced(value, own) for key, value in sidecar.env.items()},
+        port=ports.get(name),
+        ready_path=sidecar.ready_path,
         ready_file=None if sidecar.ready_file is None else _replaced(sidecar.ready_file, own),
+        ready_within_s=sidecar.ready_within_s,
     )
 
 
