@@ -7,7 +7,7 @@ ENGINES := vllm sglang llamacpp sim
 DISTRIBUTIONS := . $(ENGINES:%=plugins/%)
 PROJECTS := pyproject.toml $(ENGINES:%=plugins/%/pyproject.toml)
 
-.PHONY: demo test check format bench surfaces wheels clean
+.PHONY: demo test check format bench engines surfaces wheels clean
 
 # Show the main job on real input.
 demo: $(VENV)/.installed
@@ -29,8 +29,15 @@ format: $(VENV)/.developing
 
 # Measure, in one run, as ratios.
 bench: $(VENV)/.developing
-	$(BIN)/python bench/engine_check.py
-	$(BIN)/python bench/control_plane.py
+	$(BIN)/python -m bench.engine_check
+	$(BIN)/python -m bench.planner
+	$(BIN)/python -m bench.control_plane
+	$(BIN)/python -m bench.replicas
+
+# Run real engines: llama.cpp, prebuilt, on one node and over two.
+engines: $(VENV)/.developing
+	$(BIN)/python -m demo.llama_server
+	$(BIN)/python -m pytest tests/engines
 
 # Record flag tables from real help texts: make surfaces HELP=DIRECTORY
 surfaces: $(VENV)/.installed

@@ -26,7 +26,8 @@ from pathlib import Path
 from typing import IO, Any
 
 import trio
-from attrs import define, field
+from attrs import define
+from bench.figures import Figures
 
 from llmgw_core.control.writer import open_writer
 from llmgw_core.model.identity import Role
@@ -41,20 +42,6 @@ HERE = Path(__file__).parent
 LLMGW = str(Path(sys.executable).with_name("llmgw"))
 WRITERS = 100
 """Tasks that wait for the disk at the same time."""
-
-
-@define
-class Figures:
-    """What was measured, and what it should be."""
-
-    over: list[str] = field(factory=list)
-
-    def show(self, what: str, value: float, unit: str, goal: str = "", limit: float | None = None) -> None:
-        """`limit` is the most that is allowed; the least, where the goal says `at least`."""
-        bad = limit is not None and (value < limit if goal.startswith("at least") else value > limit)
-        self.over += [what] if bad else []
-        wanted = f"({goal}{', OVER' if bad else ''})" if goal else ""
-        print(f"{what:<58} {value:9.2f} {unit:<12} {wanted}", flush=True)
 
 
 @define

@@ -45,3 +45,8 @@ def make_tiny_gguf() -> str:
         subprocess.run([PYTHON, Path(__file__).with_name("write_tiny_gguf.py"), part], check=True)
         part.rename(GGUF)
     return str(GGUF)
+
+
+if __name__ == "__main__":
+    print(install_llama_server())
+    print(make_tiny_gguf())

@@ -25,6 +25,8 @@ from attrs import define, field
 from llmgw_core.model.identity import Role
 from llmgw_core.net.call import Server
 from llmgw_core.pki.authority import Authority
+from llmgw_core.testing.fake_infiniband import an_adapter, write_tree
+from llmgw_core.testing.fake_nvidia_smi import Answer, fake_gpus, write_nvidia_smi
 from llmgw_core.testing.light_agent import LightAgent, facts_of_a_node, issue
 
 LLMGW = str(Path(sys.executable).with_name("llmgw"))
@@ -32,6 +34,10 @@ DEADLINE_S = 30.0
 """For one wait; only a test that fails takes so long."""
 POLL_S = 0.02
 END_S = 5.0
+OUR_PATH = f"{Path(LLMGW).parent}:{os.environ.get('PATH', os.defpath)}"
+"""With the engines that are installed beside llmgw."""
+FIRST_PORT, PORTS = 20_000, 100
+"""Of the first agent's engines, and how many each agent has."""
 
 
 def wait_until(condition: Callable[[], Any], what: str, deadline_s: float = DEADLINE_S) -> Any:
@@ -88,6 +94,8 @@ class Cluster:
     state: Path = field(init=False)
     authority: Authority = field(init=False)
     _started: list[Daemon] = field(factory=list)
+    _numbers: dict[str, int] = field(factory=dict)
+    """Of the agents, by name."""
 
     def __attrs_post_init__(self) -> None:
         self.state = self.directory / "state"
@@ -122,15 +130,34 @@ class Cluster:
         return control
 
     def start_agent(
-        self, name: str, *, prefix: Sequence[str] = (), environment: Mapping[str, str] | None = None
+        self,
+        name: str,
+        *words: str,
+        gpus: int = 0,
+        fabric: str = "",
+        prefix: Sequence[str] = (),
+        environment: Mapping[str, str] | None = None,
     ) -> Daemon:
-        """A real agent of a node without hardware."""
+        """A real agent, with more `words` on its command line; again as the same node, if there was one before.
+
+        Its GPUs and its two adapters, if a fabric is named, are made up. The ports of its engines are its own.
+        """
+        number = self._numbers.setdefault(name, len(self._numbers))
         if not (self.pki / f"{name}.crt").exists():
             issue(self.authority, self.pki, Role.NODE, name)
-        nothing = self.directory / "nothing"
+        home = self.directory / f"hardware-{name}"
+        home.mkdir(exist_ok=True)
+        smi = str(write_nvidia_smi(home / "nvidia-smi", Answer(fake_gpus(gpus, node=name)))) if gpus else "/none"
+        adapters = {f"mlx5_{port}": an_adapter(2 * number + port + 1) for port in range(2)} if fabric else {}
+        tree = write_tree(home / "infiniband", adapters)
         where = ("--node", name, "--server", str(self.server), "--identity", str(self.pki / name))
-        what = ("--state", str(self.directory / f"agent-{name}"), "--ib-root", str(nothing), "--nvidia-smi", "/none")
-        return self._start(name, [*prefix, LLMGW, "agent", *where, *what], environment)
+        what = ("--state", str(self.agent_state(name)), "--ib-root", str(tree), "--nvidia-smi", smi)
+        more = ("--fabric", fabric) if fabric else ()
+        command = [*prefix, LLMGW, "agent", *where, *what, *_ports(number), *more, *words]
+        return self._start(name, command, {"PATH": OUR_PATH, **(environment or {})})
+
+    def agent_state(self, name: str) -> Path:
+        return self.directory / f"agent-{name}"
 
     def light_agent(self, number: int, name: str) -> LightAgent:
         return LightAgent(name, self.server, issue(self.authority, self.pki, Role.NODE, name), facts_of_a_node(number))
@@ -155,6 +182,33 @@ class Cluster:
         done = subprocess.run(asked, capture_output=True, text=True, timeout=deadline_s, check=False)
         assert done.returncode == 0, done.stderr
         return done.stdout
+
+    def apply(self, text: str, *words: str) -> str:
+        """Make this catalog what is desired."""
+        catalog = self.directory / "catalog.toml"
+        catalog.write_text(text, encoding="utf-8")
+        return self.ctl("apply", str(catalog), *words)
+
+    def replicas(self) -> dict[str, dict[str, Any]]:
+        return {replica["id"]: replica for replica in json.loads(self.ctl("replicas", "--json"))}
+
+    def replica(self, id: str) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(self.ctl("replica", id, "--json"))
+        return found
+
+    def wait_for_replica(self, id: str, state: str = "ready", above: int = 0) -> dict[str, Any]:
+        """The replica, as soon as it is in that state, in a generation above that one."""
+
+        def found() -> dict[str, Any] | None:
+            replica = self.replicas().get(id)
+            reached = replica is not None and replica["state"] == state and replica["generation"] > above
+            return replica if reached else None
+
+        try:
+            replica: dict[str, Any] = wait_until(found, f"{id} {state} in a generation above {above}")
+        except AssertionError as error:
+            raise AssertionError(f"{error}\n{self.ctl('replicas')}\n{self.ctl('events')}") from None
+        return replica
 
     def nodes(self, prefix: Sequence[str] = ()) -> dict[str, dict[str, Any]]:
         return {node["name"]: node for node in json.loads(self.ctl("nodes", "--json", prefix=prefix))}
@@ -185,6 +239,14 @@ def running_cluster(directory: Path, **given: Any) -> Iterator[Cluster]:
         yield cluster
     finally:
         cluster.end()
+
+
+def _ports(number: int) -> Sequence[str]:
+    """Below the ports that outgoing connections take."""
+    first = FIRST_PORT + PORTS * number
+    half = PORTS // 2
+    meet = f"{first + half}-{first + PORTS - 1}"
+    return ("--serve-ports", f"{first}-{first + half - 1}", "--rendezvous-ports", meet)
 
 
 def _now() -> datetime:

@@ -1,0 +1,37 @@
+"""Where the real llama.cpp is: LLMGW_LLAMA_SERVER, PATH, or what `make demo` installed."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+DEMO = Path(__file__).resolve().parents[2] / ".demo"
+INSTALLED = "venv/lib/*/site-packages/*/bin"
+
+
+def find_program(name: str) -> str | None:
+    variable = f"LLMGW_{name.upper().replace('-', '_')}"
+    installed = next((str(path) for path in sorted(DEMO.glob(f"{INSTALLED}/{name}"))), None)
+    return os.environ.get(variable) or shutil.which(name) or installed
+
+
+@pytest.fixture(scope="session", name="llama_programs")
+def _llama_programs() -> dict[str, str]:
+    """By name, llama.cpp's two programs."""
+    found = {name: find_program(name) for name in ("llama-server", "ggml-rpc-server")}
+    missing = [name for name, path in found.items() if path is None]
+    if missing:
+        pytest.skip(f"no {' and no '.join(missing)}: `make demo` or `make engines` installs a prebuilt one")
+    return {name: path for name, path in found.items() if path is not None}
+
+
+@pytest.fixture(scope="session", name="tiny_gguf")
+def _tiny_gguf() -> Path:
+    """A model of half a megabyte."""
+    made = Path(os.environ.get("LLMGW_TINY_GGUF") or DEMO / "tiny.gguf")
+    if not made.exists():
+        pytest.skip("no tiny.gguf: `make demo` or `make engines` makes one")
+    return made

@@ -1,0 +1,73 @@
+"""Real llama.cpp replicas on real agents: on one node, and over two with an RPC worker."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import urllib.request
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from llmgw_core.testing.cluster import Cluster, running_cluster, wait_until
+
+CATALOG = """\
+[models.tiny]
+source = "{gguf}"
+profiles = ["tiny"]
+
+[profiles.tiny]
+engine = "llamacpp"
+nodes = {nodes}
+context_length = 512
+extra_args = ["--threads", "1"]
+"""
+READY_S = 60.0
+
+
+@pytest.fixture(name="cluster")
+def _cluster(tmp_path: Path, llama_programs: Mapping[str, str]) -> Iterator[Cluster]:
+    with running_cluster(tmp_path) as cluster:
+        cluster.start_control()
+        words = [word for name, path in llama_programs.items() for word in ("--engine", f"{name}={path}")]
+        for name in ("gpu-01", "gpu-02"):
+            cluster.start_agent(name, *words, fabric="ib-a")
+        wait_until(lambda: len(cluster.nodes()) == 2, "two nodes")
+        yield cluster
+        cluster.apply("")
+        wait_until(lambda: not cluster.replicas(), "every engine gone", READY_S)
+
+
+def complete(address: str) -> dict[str, Any]:
+    body = {"model": "tiny", "max_tokens": 8, "messages": [{"role": "user", "content": "Who are you?"}]}
+    asked = urllib.request.Request(
+        f"http://{address}/v1/chat/completions", json.dumps(body).encode(), {"content-type": "application/json"}
+    )
+    with urllib.request.urlopen(asked, timeout=READY_S) as answer:  # noqa: S310
+        found: dict[str, Any] = json.load(answer)
+        return found
+
+
+def test_a_replica_on_one_node_serves(cluster: Cluster, tiny_gguf: Path) -> None:
+    cluster.apply(CATALOG.format(gguf=tiny_gguf, nodes=1))
+    replica = cluster.wait_for_replica("tiny/0")
+    assert complete(replica["address"])["usage"]["completion_tokens"] == 8
+    assert "model loaded" in cluster.ctl("logs", "tiny/0", "--lines", "1000")
+
+
+def test_a_replica_over_two_nodes_serves_and_is_rebuilt_when_its_worker_dies(cluster: Cluster, tiny_gguf: Path) -> None:
+    cluster.apply(CATALOG.format(gguf=tiny_gguf, nodes=2))
+    cluster.wait_for_replica("tiny/0")
+    first = cluster.replica("tiny/0")
+    head, worker = first["shards"]
+    assert f"127.0.0.1:{worker['port']}" in head["argv"][head["argv"].index("--rpc") + 1]
+    assert complete(first["address"])["usage"]["completion_tokens"] == 8
+    os.kill(worker["pid"], signal.SIGKILL)
+    again = cluster.wait_for_replica("tiny/0", above=first["generation"])
+    assert complete(again["address"])["usage"]["completion_tokens"] == 8
+    failure = cluster.replica("tiny/0")["last_failure"]
+    assert (failure["rank"], failure["exit"]) == (1, "signal 9 (SIGKILL)")
+    assert failure["node"] == worker["node"]
