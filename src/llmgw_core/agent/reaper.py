@@ -235,7 +235,7 @@ class Reaper:
                     raise ConnectionResetError
         except BlockingIOError:
             pass
-        except (OSError, ValueError, KeyError, TypeError):
+        except (OSError, ValueError, LookupError, TypeError, AttributeError):
             self.drop(client)
 
     def drop(self, client: Client) -> None:
@@ -263,8 +263,9 @@ class Reaper:
 
     def answer(self, request: dict[str, Any]) -> dict[str, Any]:
         done = {"id": request["id"]}
+        doing = {"start": self.do_start, "signal": self.do_signal, "state": self.do_state, "end": self.do_end}
         try:
-            return {**done, **getattr(self, f"do_{request['do']}")(request)}
+            return {**done, **doing[request["do"]](request)}
         except OSError as error:
             return {**done, "error": error.strerror or str(error)}
 

@@ -107,7 +107,7 @@ class ReaperLink:
         with trio.move_on_after(ANSWER_S):
             try:
                 await self._stream.send_all(json.dumps({"id": number, **request}).encode() + b"\n")
-            except trio.BrokenResourceError as error:
+            except (trio.BrokenResourceError, trio.ClosedResourceError) as error:
                 raise ReaperGone("the reaper of the shard is gone") from error
             while number not in self._answers:
                 await self._wait_change()

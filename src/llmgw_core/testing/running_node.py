@@ -168,4 +168,5 @@ async def running_node(
         raise
     finally:
         if not leave:
-            kill(each.id for each in marked_processes(state))
+            left = runtime.shards.own_processes(read_processes(agent_digest(state)))
+            kill({each.id for each in (*left.values(), *marked_processes(state))})
