@@ -2,8 +2,9 @@
 
 Nodes have 8 GPUs and stand on a fabric for every 50 of them. Of twenty replicas one is a group of two whole nodes, four
 take 4 GPUs, three take 8 and twelve take 1; there are five models of each kind. The times are of one `reconcile`, the
-best of several: from nothing, of a settled world, and with one replica that has just failed, or that goes to another
-node. A figure over its limit is marked, and the exit code is 1.
+best of several: from nothing, of a settled world, with one replica that has just failed, or that goes to another node,
+and crowded, with hundreds of replicas for which there is no place. A figure over its limit is marked, and the exit code
+is 1.
 """
 
 from __future__ import annotations
@@ -57,6 +58,7 @@ class Figures:
     settled_s: float
     failed_s: float
     replaced_s: float
+    crowded_s: float
 
 
 def make_world(nodes: int) -> World:
@@ -104,6 +106,14 @@ def with_place_to_find(world: World) -> World:
     return evolve(world, now=NOW + 11.0)
 
 
+def with_too_many(world: World) -> World:
+    """More of the largest replicas are wanted than there is room for."""
+    more = len(world.nodes) // 5 // MODELS
+    large = {name: count + more for name, count in world.wanted.items() if name.startswith(("pair", "eight"))}
+    world = evolve(world, wanted={**world.wanted, **large})
+    return decided(world, reconcile(world))
+
+
 def best_of(times: int, work: Callable[[], Decision]) -> float:
     took = []
     for _ in range(times):
@@ -123,6 +133,8 @@ def measure(nodes: int) -> Figures:
     failed = with_failure(settled)
     replaced = with_place_to_find(failed)
     assert len(reconcile(failed).records) == len(reconcile(replaced).records) == 1  # noqa: S101
+    crowded = with_too_many(settled)
+    assert reconcile(crowded).unplaced  # noqa: S101
     print(f"{nodes} nodes: {placed} of {len(first.records)} replicas placed", flush=True)
     return Figures(
         nodes,
@@ -131,6 +143,7 @@ def measure(nodes: int) -> Figures:
         best_of(7, lambda: reconcile(settled)),
         best_of(7, lambda: reconcile(failed)),
         best_of(7, lambda: reconcile(replaced)),
+        best_of(3, lambda: reconcile(crowded)),
     )
 
 
@@ -142,9 +155,12 @@ def show(what: str, value: float, unit: str, limit: float) -> bool:
 
 def main() -> int:
     figures = [measure(nodes) for nodes in SIZES]
-    print(f"{'nodes':>6} {'replicas':>9} {'from nothing':>14} {'settled':>12} {'one failed':>12} {'one placed':>12}")
+    print(
+        f"{'nodes':>6} {'replicas':>9} "
+        + " ".join(f"{what:>12}" for what in ("from nothing", "settled", "one failed", "one placed", "crowded"))
+    )
     for each in figures:
-        times = (each.nothing_s, each.settled_s, each.failed_s, each.replaced_s)
+        times = (each.nothing_s, each.settled_s, each.failed_s, each.replaced_s, each.crowded_s)
         said = " ".join(f"{1000 * seconds:9.1f} ms" for seconds in times)
         print(f"{each.nodes:>6} {each.replicas:>9} {said}")
     small, large = figures[0], figures[-1]

@@ -14,15 +14,12 @@ from attrs import define, field, frozen
 from llmgw_core.model.deployment import ReplicaRecord
 from llmgw_core.model.launch import Launch, Offer, OfferChecked, Place
 from llmgw_core.plan.candidate import Candidate, Filter, Refused, examine
-from llmgw_core.plan.pool import Pool, pool_of
+from llmgw_core.plan.pool import Build, Pool, pool_of
 from llmgw_core.plan.port import rendezvous_port, serve_port
 from llmgw_core.plan.restart import REPEATED, refusal_mark
 from llmgw_core.plan.room import Rooms
 from llmgw_core.plan.roster import ordinal_of
 from llmgw_core.plan.shortage import Shortage, render_shortages
-
-_Build = tuple[str, str | None, str | None]
-"""Fabric, engine version, help digest; the same for all nodes of a group."""
 
 
 @frozen
@@ -49,7 +46,7 @@ class _Choice:
     offer: Offer
     refused: tuple[Refused, ...]
     candidates: dict[str, Candidate]
-    pools: dict[_Build, Pool]
+    pools: dict[Build, Pool]
     full: bool = False
     """Whether a replica with nothing against it found no place; places only become fewer."""
 
@@ -69,6 +66,8 @@ class Placer:
     """By model, the preferred first."""
     refuted: Mapping[str, str]
     _choices: dict[str, _Choice] = field(factory=dict)
+    _told: dict[str, tuple[int, str]] = field(factory=dict)
+    """By model, why a replica has no place, and how much was taken when that was said."""
     _checked: dict[str, Mapping[str, OfferChecked]] = field(factory=dict)
 
     def place(self, record: ReplicaRecord, generation: int) -> Placed | None:
@@ -94,7 +93,14 @@ class Placer:
         offers = self.offers.get(record.model, ())
         if not offers:
             return "none of its profiles is known"
-        return render_shortages([self.shortage(offer, record) for offer in offers])
+        if any(self._never(record, self.choice(offer)) for offer in offers):
+            return render_shortages([self.shortage(offer, record) for offer in offers])
+        # The same for all replicas of the model that have nothing against any node, and there may be hundreds.
+        taken, told = self._told.get(record.model, (-1, ""))
+        if taken != len(self.rooms.changed):
+            told = render_shortages([self.shortage(offer) for offer in offers])
+            self._told[record.model] = len(self.rooms.changed), told
+        return told
 
     def shortage(self, offer: Offer, record: ReplicaRecord | None = None) -> Shortage:
         """Who could take a shard of it, and what speaks against the others."""
@@ -186,9 +192,9 @@ def _marked(record: ReplicaRecord, offer: Offer) -> list[str]:
     return [node for node, _, key in (mark.rpartition(" ") for mark in record.refused_by) if key == offer.key]
 
 
-def _builds(candidates: Iterable[Candidate], offer: Offer) -> dict[_Build, dict[str, Candidate]]:
+def _builds(candidates: Iterable[Candidate], offer: Offer) -> dict[Build, dict[str, Candidate]]:
     """The candidates among which a group may be made; a single node is on no fabric, whatever its version."""
-    found: dict[_Build, dict[str, Candidate]] = {}
+    found: dict[Build, dict[str, Candidate]] = {}
     for each in candidates:
         if offer.profile.nodes == 1:
             found.setdefault(("", None, None), {})[each.name] = each
@@ -197,6 +203,6 @@ def _builds(candidates: Iterable[Candidate], offer: Offer) -> dict[_Build, dict[
     return found
 
 
-def _sortable(item: tuple[_Build, dict[str, Candidate]]) -> tuple[str, str, str]:
+def _sortable(item: tuple[Build, dict[str, Candidate]]) -> tuple[str, str, str]:
     fabric, version, digest = item[0]
     return fabric, version or "", digest or ""

@@ -16,6 +16,9 @@ from llmgw_core.model.launch import Offer
 from llmgw_core.plan.candidate import Candidate, has_room
 from llmgw_core.plan.room import Rooms
 
+Build = tuple[str, str | None, str | None]
+"""Fabric, engine version, help digest: the same for all nodes of a group, and nothing for single nodes."""
+
 _Key = tuple[int, int, str]
 
 

@@ -162,13 +162,15 @@ class _Planning:
             return
         launches = [each.assignment.launch for each in self.records.values() if each.assignment is not None]
         placer = Placer(survey(self.world.nodes, launches, self.stale), self.offers, self.world.refuted)
+        left = []
         for record in sorted(due, key=lambda each: placing_order(each, self.offers[each.model])):
             generation = max(record.generation, self.highest.get(record.id, 0)) + 1
             placed = placer.place(record, generation)
             if placed is not None:
                 self._assign(record, placed)
             else:
-                self.unplaced[record.id] = placer.why_not(record)
+                left.append(record)
+        self.unplaced = {record.id: placer.why_not(record) for record in left}
 
     def _refresh(self, record: ReplicaRecord) -> ReplicaRecord:
         if record.assignment is None and is_stained(record):

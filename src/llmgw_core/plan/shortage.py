@@ -6,13 +6,14 @@ Rules: few nodes are named one by one, many are counted; the whole is one line o
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
 from attrs import frozen
 
 from llmgw_core.model.launch import Offer
 from llmgw_core.plan.candidate import Candidate, Filter, Refused, examine_room
-from llmgw_core.plan.pool import Pool
+from llmgw_core.plan.pool import Build, Pool
 from llmgw_core.plan.room import Room
 
 MOST_CHARACTERS = 300
@@ -27,7 +28,7 @@ class Shortage:
     offer: Offer
     refused: tuple[Refused, ...]
     candidates: Mapping[str, Candidate]
-    pools: Mapping[tuple[str, str | None, str | None], Pool]
+    pools: Mapping[Build, Pool]
     rooms: Iterable[Room]
     never: Mapping[str, Refused]
     """The nodes that one replica must not go to."""
@@ -86,7 +87,10 @@ def _tell_fabrics(shortage: Shortage) -> str:
     fabrics = _members(shortage, refused)
     if not fabrics:
         return f"no node is on one: {_tell_nodes(list(refused.values()))}" if refused else "there are no nodes"
-    return ", ".join(_tell_fabric(name, fabrics[name], shortage) for name in sorted(fabrics))
+    best = sorted(fabrics, key=lambda name: (-len(_fit(name, shortage)), name))
+    parts = [_tell_fabric(name, fabrics[name], shortage) for name in best[:_NAMED]]
+    more = len(best) - _NAMED
+    return ", ".join(parts) + (f", {more} more fabrics have no more" if more > 0 else "")
 
 
 def _members(shortage: Shortage, refused: Mapping[str, Refused]) -> dict[str, list[Refused]]:
@@ -101,20 +105,32 @@ def _members(shortage: Shortage, refused: Mapping[str, Refused]) -> dict[str, li
 
 
 def _tell_fabric(name: str, refused: Sequence[Refused], shortage: Shortage) -> str:
-    fit = {
-        build: nodes
+    fit = _fit(name, shortage)
+    builds = {build: nodes for build in shortage.pools if (nodes := [node for node in fit if fit[node] == build])}
+    has = f"{name} has {len(fit) or 'none'}"
+    if len(builds) > 1:
+        return f"{has}, of {len(builds)} engine builds ({', '.join(_tell_build(*item) for item in builds.items())})"
+    if len(refused) < _NAMED:
+        notes = [f"{each.node} {_cut(each.reason, 60)}" for each in refused]
+    else:
+        counts = Counter(each.filter for each in refused)
+        notes = [f"{counts[kind]} {kind.value}" for kind in Filter if counts[kind]]
+    return f"{has} ({', '.join(notes)})" if notes else has
+
+
+def _fit(fabric: str, shortage: Shortage) -> dict[str, Build]:
+    """The nodes of a fabric that have room, by name, each with its build."""
+    found = {
+        node: build
         for build, pool in shortage.pools.items()
-        if build[0] == name and (nodes := sorted(set(pool.fit) - set(shortage.never)))
+        if build[0] == fabric
+        for node in pool.fit
+        if node not in shortage.never
     }
-    has = f"{name} has {sum(map(len, fit.values())) or 'none'}"
-    if len(fit) > 1:
-        return f"{has}, of {len(fit)} engine builds ({', '.join(_tell_build(*item) for item in fit.items())})"
-    notes = [f"{each.node} {_cut(each.reason, 60)}" for each in refused[:2]]
-    more = [f"{len(refused) - 2} more"] if len(refused) > 2 else []
-    return f"{has} ({', '.join(notes + more)})" if notes else has
+    return dict(sorted(found.items()))
 
 
-def _tell_build(build: tuple[str, str | None, str | None], nodes: Sequence[str]) -> str:
+def _tell_build(build: Build, nodes: Sequence[str]) -> str:
     _, version, digest = build
     help_text = f" with help {digest[:8]}" if digest else ""
     return f"{version or 'no version'}{help_text} on {nodes[0] if len(nodes) == 1 else f'{len(nodes)} nodes'}"
