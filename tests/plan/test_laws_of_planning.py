@@ -159,6 +159,9 @@ def plan(fleet: LightFleet) -> Decision:
         assert before.nodes[order.node].shards is not None
     again = reconcile(evolve(fleet.world, nodes=before.nodes))
     assert again.records == (), "a decision that is stored leads to no other one"
+    until = fleet.world.now + 1e6 if again.look_again_at is None else again.look_again_at - 0.001
+    at_rest = reconcile(evolve(fleet.world, nodes=before.nodes, now=until))
+    assert (at_rest.records, at_rest.orders) == ((), again.orders), "time alone changes nothing before it was said to"
     return decision
 
 

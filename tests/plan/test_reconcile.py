@@ -168,8 +168,9 @@ def test_e27_nothing_is_started_anew_before_every_rank_is_gone() -> None:
     for _ in range(3):
         unsettled = on(later(unsettled, 600.0))
         assert assignment(unsettled).launch.generation == 1
-    silent = with_node(nothing_runs(world), "gpu-0", state=NodeState.SUSPECT, shards=None)
-    assert assignment(on(silent)).launch.generation == 1
+    for shards in (None, ()):
+        silent = with_node(nothing_runs(world), "gpu-0", state=NodeState.SUSPECT, shards=shards)
+        assert assignment(on(silent)).launch.generation == 1
 
 
 def test_where_the_head_goes_first_workers_are_stopped_when_it_is_gone() -> None:
@@ -316,6 +317,13 @@ def test_a_refused_command_goes_to_another_node() -> None:
     assert assignment(on(world)).launch.places[0].node == "gpu-1"
 
 
+def test_a_refusal_counts_for_the_engine_that_the_shard_was_given_to() -> None:
+    world = on(a_fleet(a_profile(1, 8)))
+    told = ShardFailure("bad arguments", "it has no flag --fast", at=NOW)
+    world = says(world, 0, ShardPhase.FAILED, failure=told, help_digest="of the upgraded one")
+    assert list(on(world).records["m/0"].refused_by.values()) == ["of the upgraded one"]
+
+
 def test_a_taken_port_costs_no_waiting_and_another_port_is_tried() -> None:
     world = on(a_fleet(a_profile(1, 8), nodes=1))
     again = on(nothing_runs(on(fails(world, 0, "port in use"))))
@@ -417,6 +425,14 @@ def test_new_replicas_take_the_smallest_free_ordinals() -> None:
     again = on(evolve(gone, wanted={"m": 3}))
     assert not again.records["m/1"].retired
     assert assignment(again, "m/1").launch.generation == 2
+
+
+def test_who_is_wanted_again_begins_with_nothing_counted() -> None:
+    world = on(fails(ready(a_fleet(a_profile(1, 2)))))
+    retired = on(nothing_runs(on(evolve(world, wanted={"m": 0}))))
+    assert (retired.records["m/0"].retired, retired.records["m/0"].failures) == (True, 1)
+    again = on(evolve(retired, wanted={"m": 1}))
+    assert (again.records["m/0"].failures, assignment(again).launch.generation) == (0, 2), "and does not wait"
 
 
 def test_of_too_many_the_highest_ordinals_go_when_all_are_ready() -> None:
