@@ -120,7 +120,8 @@ async def test_it_ends_when_it_is_told_and_nothing_is_left(tmp_path: Path) -> No
         while not await link.end():  # noqa: ASYNC110 - until it has reaped the killed one
             await trio.sleep(0.01)
         await link.gone.wait()
-        assert not lives(me)
+        while lives(me):  # noqa: ASYNC110 - it says so a moment before it ends
+            await trio.sleep(0.01)
         assert not (tmp_path / "socket").exists()
 
 

@@ -8,7 +8,7 @@ import pytest
 import trio
 from attrs import evolve
 
-from llmgw_core.discovery.engines import Inspected, Named, help_digest, inventory
+from llmgw_core.discovery.engines import Inspected, Named, help_digest, inspect_engine
 from llmgw_core.discovery.kept_inventory import read_inventory, write_inventory
 from llmgw_core.engine import Flag, FlagTable
 from llmgw_core.engine.flags import SWITCH
@@ -50,6 +50,11 @@ def sim(tmp_path: Path) -> Wrapped:
 @pytest.fixture(scope="module")
 def engines() -> Engines:
     return load_engines({"sim"})
+
+
+async def inventory(engines: Engines, named: Named, previous: tuple[Inspected, ...] = ()) -> tuple[Inspected, ...]:
+    (plugin,) = engines.loaded
+    return (await inspect_engine(engines, plugin, named, *previous),)
 
 
 async def found(engines: Engines, sim: Wrapped, previous: tuple[Inspected, ...] = ()) -> tuple[Inspected, ...]:
@@ -126,16 +131,30 @@ async def test_an_inventory_outlives_the_agent(engines: Engines, sim: Wrapped, t
     write_inventory(kept, first)
     starts = sim.starts
     assert read_inventory(kept) == first
+    assert first[0].tables["llmgw-sim"].documents("--model")
+    assert first[0].executables == {"llmgw-sim": (str(sim.path),)}
     assert await found(engines, sim, read_inventory(kept)) == first
     assert sim.starts == starts
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", "null", '{"format": 2, "engines": []}', '{"format": 1, "engines": 3}'])
+@pytest.mark.parametrize("text", ["", "{", "[]", "null", '{"format": 1, "engines": []}', '{"format": 2, "engines": 3}'])
 def test_a_damaged_file_keeps_nothing(tmp_path: Path, text: str) -> None:
     kept = tmp_path / "inventory.json"
     assert read_inventory(kept) == ()
     kept.write_text(text)
     assert read_inventory(kept) == ()
+
+
+def test_a_table_in_doubt_is_not_kept_and_its_help_is_run_again(tmp_path: Path) -> None:
+    kept = tmp_path / "inventory.json"
+    found = EngineFound("vllm", "/opt/vllm", "0.32.0", "ab", "accepted")
+    for table in (FlagTable((Flag(("--model",)),), cuts=("its end",)), FlagTable((Flag(("--model",), doubt="hole"),))):
+        write_inventory(kept, (Inspected(found, "key", {"vllm": table}),))
+        (read,) = read_inventory(kept)
+        assert (read.found, read.key, dict(read.tables)) == (found, "", {})
+    counted = Inspected(found, "key", {"vllm": FlagTable((Flag(("--model",)),), counted=True)})
+    write_inventory(kept, (counted,))
+    assert read_inventory(kept) == (counted,)
 
 
 def test_what_is_kept_says_all(tmp_path: Path) -> None:
@@ -151,23 +170,6 @@ def test_a_digest_tells_flags_and_not_their_order_or_prose() -> None:
     assert digest == help_digest({"x": FlagTable((eager, evolve(model, note="the model"))[::1])})
     assert digest != help_digest({"x": FlagTable((model, evolve(eager, arity=model.arity)))})
     assert digest != help_digest({"x": FlagTable((model,))})
-
-
-async def test_an_engine_whose_help_hangs_hides_no_other(sim: Wrapped, tmp_path: Path) -> None:
-    engines = load_engines({"sim", "llamacpp"})
-    hangs = tmp_path / "llama-server"
-    hangs.write_text("#!/bin/sh\nexec sleep 1000\n")
-    hangs.chmod(0o755)
-    executables = {**sim.named.executables, "llamacpp": {"llama-server": (str(hangs),)}}
-    told: list[str] = []
-    with trio.fail_after(60), trio.CancelScope() as scope:
-
-        def tell(one: Inspected) -> None:
-            told.append(one.found.engine)
-            scope.cancel()
-
-        await inventory(engines, evolve(sim.named, executables=executables), (), tell)
-    assert told == ["sim"]
 
 
 async def test_a_help_of_thousands_of_flags_holds_nothing_else_up(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from attrs import evolve
 from llmgw_core.model.node import Fabric, NodeFacts
 
 GPUS, PORTS, FABRICS, ADAPTERS, ENGINES, PLUGINS = 256, 256, 16, 64, 32, 64
+OFFERS, BUSY_PORTS, STRAYS = 1024, 256, 64
 SHORT, LONG = 120, 500
 """Characters of a text: of one of hundreds of things, and of any other."""
 T = TypeVar("T")
@@ -33,6 +34,9 @@ def bound_facts(facts: NodeFacts) -> NodeFacts:
         fabrics=(),
         engines=facts.engines[:ENGINES],
         refused_plugins=facts.refused_plugins[:PLUGINS],
+        offers=facts.offers[:OFFERS],
+        busy_ports=facts.busy_ports[:BUSY_PORTS],
+        strays=facts.strays[:STRAYS],
     )
     cut: NodeFacts = _cut(rest, LONG)
     return evolve(

@@ -19,7 +19,7 @@ from llmgw_core.checking import program_of
 from llmgw_core.discovery.engines import Inspected
 from llmgw_core.engine import Command, LaunchOrder, Shard
 from llmgw_core.engines import Engines
-from llmgw_core.errors import LlmgwError
+from llmgw_core.errors import ImpossibleReplica, LlmgwError
 from llmgw_core.model.launch import Offer, OfferChecked
 from llmgw_core.plan.profile import stand_in_replica
 from llmgw_core.plan.sidecar import placed_profile, stand_in_ports
@@ -106,6 +106,8 @@ def check_offer(engines: Engines, offer: Offer, inspected: Inspected | None) -> 
             return OfferChecked(offer.key, refusal=lacking)
         commands = _stand_in_commands(engines, offer, inspected)
         refusal = refusal_of(engines, info.name, inspected, commands)
+    except ImpossibleReplica as error:
+        return OfferChecked(offer.key, refusal="; ".join(error.reasons))
     except LlmgwError as error:
         return OfferChecked(offer.key, refusal=str(error))
     return OfferChecked(

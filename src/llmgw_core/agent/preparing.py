@@ -93,7 +93,7 @@ def _build(
         shard = shard_of(launch, rank, placed_profile(launch.offer.profile, ports, work), work, executable)
         command = node.engines.build_command(shard, inspected.tables.get(program))
     except ImpossibleReplica as error:
-        raise Trouble(Failure(FailureKind.BAD_CONFIGURATION, str(error))) from error
+        raise Trouble(Failure(FailureKind.BAD_CONFIGURATION, "; ".join(error.reasons))) from error
     refusal = refusal_of(node.engines, engine, inspected, (command,))
     if refusal:
         raise Trouble(Failure(FailureKind.BAD_ARGUMENTS, refusal))

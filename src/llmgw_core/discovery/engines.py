@@ -1,6 +1,6 @@
-"""The inventory of a node's engines: each loaded plugin's engine, and what engine-check says of it here.
+"""An engine as it is installed on this node: what engine-check says of it here, and the tables of its flags.
 
-In: the plugins, the programs that the operator named, the inventory of the last time.  Out: an inventory, by engine.
+In: the plugins, the programs that the operator named, what was found the last time.  Out: an `Inspected`.
 Rules: a help is run again only when a file behind it changed (path, inode, size, time), or a plugin, or the core; what
 could not be checked is tried again each time, since a failure at boot is not for ever. Nothing here raises for an
 engine: what is wrong with it is its reason.
@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from glob import glob
 from importlib.metadata import version
 
@@ -56,31 +56,6 @@ class Inspected:
     """By program, its command."""
     warnings: tuple[str, ...] = ()
     """Why a program has no table, among others."""
-
-
-def _tell_nobody(_: Inspected) -> None:
-    pass
-
-
-async def inventory(
-    engines: Engines,
-    named: Named,
-    previous: Sequence[Inspected] = (),
-    tell: Callable[[Inspected], None] = _tell_nobody,
-) -> tuple[Inspected, ...]:
-    """Every loaded plugin's engine, in the order of their names; `tell` hears of each as soon as it is known."""
-    known = {each.found.engine: each for each in previous}
-    found: dict[str, Inspected] = {}
-
-    async def inspect(plugin: LoadedPlugin) -> None:
-        one = await inspect_engine(engines, plugin, named, known.get(plugin.info.name))
-        found[plugin.info.name] = one
-        tell(one)
-
-    async with trio.open_nursery() as nursery:
-        for plugin in engines.loaded:
-            nursery.start_soon(inspect, plugin)
-    return tuple(found[name] for name in sorted(found))
 
 
 async def inspect_engine(
