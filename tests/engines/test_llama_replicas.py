@@ -53,21 +53,21 @@ def complete(address: str) -> dict[str, Any]:
 
 def test_a_replica_on_one_node_serves(cluster: Cluster, tiny_gguf: Path) -> None:
     cluster.apply(CATALOG.format(gguf=tiny_gguf, nodes=1))
-    replica = cluster.wait_for_replica("tiny/0")
+    replica = cluster.wait_for_replica("tiny/1")
     assert complete(replica["address"])["usage"]["completion_tokens"] == 8
-    assert "model loaded" in cluster.ctl("logs", "tiny/0", "--lines", "1000")
+    assert "model loaded" in cluster.ctl("logs", "tiny/1", "--lines", "1000")
 
 
 def test_a_replica_over_two_nodes_serves_and_is_rebuilt_when_its_worker_dies(cluster: Cluster, tiny_gguf: Path) -> None:
     cluster.apply(CATALOG.format(gguf=tiny_gguf, nodes=2))
-    cluster.wait_for_replica("tiny/0")
-    first = cluster.replica("tiny/0")
+    cluster.wait_for_replica("tiny/1")
+    first = cluster.replica("tiny/1")
     head, worker = first["shards"]
     assert f"127.0.0.1:{worker['port']}" in head["argv"][head["argv"].index("--rpc") + 1]
     assert complete(first["address"])["usage"]["completion_tokens"] == 8
     os.kill(worker["pid"], signal.SIGKILL)
-    again = cluster.wait_for_replica("tiny/0", above=first["generation"])
+    again = cluster.wait_for_replica("tiny/1", above=first["generation"])
     assert complete(again["address"])["usage"]["completion_tokens"] == 8
-    failure = cluster.replica("tiny/0")["last_failure"]
+    failure = cluster.replica("tiny/1")["last_failure"]
     assert (failure["rank"], failure["exit"]) == (1, "signal 9 (SIGKILL)")
     assert failure["node"] == worker["node"]

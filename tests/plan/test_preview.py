@@ -44,7 +44,7 @@ def test_what_is_new_says_where_it_would_start_and_on_which_condition() -> None:
     world = running(a_catalog({"a": a_profile(1, 8)}))
     assert lines(world, {"a": a_profile(1, 8), "b": a_profile(1, 4)}) == [
         "new model b: 1 replica",
-        "start b/0: on gpu-1 with profile b-0, if the node accepts it",
+        "start b/1: on gpu-1 with profile b-0, if the node accepts it",
     ]
 
 
@@ -52,9 +52,9 @@ def test_more_and_fewer_replicas() -> None:
     world = running(a_catalog({"a": a_profile(1, 8)}))
     assert lines(world, {"a": a_profile(1, 8)}, 2) == [
         "scaled a: from 1 to 2 replicas",
-        "start a/1: on gpu-1 with profile a-0",
+        "start a/2: on gpu-1 with profile a-0",
     ]
-    assert lines(world, {"a": a_profile(1, 8)}, 0) == ["scaled a: from 1 to 0 replicas", "stop a/0"]
+    assert lines(world, {"a": a_profile(1, 8)}, 0) == ["scaled a: from 1 to 0 replicas", "stop a/1"]
 
 
 def test_what_would_go_makes_room_for_what_would_come() -> None:
@@ -62,23 +62,23 @@ def test_what_would_go_makes_room_for_what_would_come() -> None:
     assert lines(world, {"b": a_profile(2, 8)}) == [
         "model removed a",
         "new model b: 1 replica",
-        "stop a/0",
-        "start b/0: on gpu-0 and gpu-1 with profile b-0, if the nodes accept it",
+        "stop a/1",
+        "start b/1: on gpu-0 and gpu-1 with profile b-0, if the nodes accept it",
     ]
 
 
 def test_a_changed_profile_says_what_would_be_started_anew() -> None:
     world = running(a_catalog({"a": a_profile(1, 8)}, 2))
     assert lines(world, {"a": a_profile(1, 4)}, 2) == [
-        "restart a/0: on gpu-0 with profile a-0, if the node accepts it",
-        "restart a/1: on gpu-1 with profile a-0, if the node accepts it",
+        "restart a/1: on gpu-0 with profile a-0, if the node accepts it",
+        "restart a/2: on gpu-1 with profile a-0, if the node accepts it",
     ]
 
 
 def test_what_would_lose_its_place_is_said_up_front() -> None:
     world = running(a_catalog({"a": a_profile(1, 8)}))
     assert lines(world, {"a": a_profile(3, 8)}) == [
-        "no room a/0: needs 3 nodes with 8 free GPUs on one fabric; ib-a has 2; it runs now, and would be stopped",
+        "no room a/1: needs 3 nodes with 8 free GPUs on one fabric; ib-a has 2; it runs now, and would be stopped",
     ]
 
 
@@ -86,5 +86,5 @@ def test_the_first_catalog_is_all_new() -> None:
     world = evolve(a_world(Catalog(), [seen_node("gpu-0")]), catalog=None)
     assert lines(world, {"a": a_profile(1, 8)}) == [
         "new model a: 1 replica",
-        "start a/0: on gpu-0 with profile a-0, if the node accepts it",
+        "start a/1: on gpu-0 with profile a-0, if the node accepts it",
     ]

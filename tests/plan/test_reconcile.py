@@ -54,13 +54,13 @@ def later(world: World, seconds: float) -> World:
     return evolve(world, now=world.now + seconds)
 
 
-def assignment(world: World, replica: str = "m/0") -> Assignment:
+def assignment(world: World, replica: str = "m/1") -> Assignment:
     found = world.records[replica].assignment
     assert found is not None
     return found
 
 
-def says(world: World, rank: int, phase: ShardPhase, replica: str = "m/0", **changes: Any) -> World:
+def says(world: World, rank: int, phase: ShardPhase, replica: str = "m/1", **changes: Any) -> World:
     """The world in which one shard is so far."""
     launch = assignment(world, replica).launch
     name = launch.places[rank].node
@@ -77,7 +77,7 @@ def nothing_runs(world: World) -> World:
 
 
 def orders(decision: Decision) -> list[str]:
-    """`run gpu-0 #0`, `stop gpu-1 m/0.3 #1`."""
+    """`run gpu-0 #0`, `stop gpu-1 m/1.3 #1`."""
     said = []
     for each in decision.orders:
         match each.order:
@@ -96,7 +96,7 @@ def kinds(decision: Decision) -> list[str]:
 
 
 def test_without_a_catalog_nothing_that_runs_is_touched() -> None:
-    running = (ShardStatus("x/0", 7, 0, READY),)
+    running = (ShardStatus("x/1", 7, 0, READY),)
     world = evolve(a_world(Catalog(), [seen_node("gpu-0", shards=running)]), catalog=None)
     assert reconcile(world) == Decision()
 
@@ -127,7 +127,7 @@ def test_a_replica_is_ready_when_all_its_shards_are() -> None:
     assert reconcile(half).happenings == ()
     decision = reconcile(later(as_reported(world, READY), 5.0))
     (told,) = decision.happenings
-    assert (told.kind, told.reason) == ("replica ready", "m/0, generation 1: ready 5.0 s after it was placed")
+    assert (told.kind, told.reason) == ("replica ready", "m/1, generation 1: ready 5.0 s after it was placed")
 
 
 def test_a_settled_world_repeats_its_orders_and_changes_nothing() -> None:
@@ -145,7 +145,7 @@ def test_e06_the_loss_of_any_rank_fails_the_replica_and_stops_all() -> None:
     world = fails(ready(a_fleet(a_profile(2, 8))), rank=1)
     decision = reconcile(world)
     assert kinds(decision) == ["replica failed"]
-    assert orders(decision) == ["stop gpu-0 m/0.1 #0", "stop gpu-1 m/0.1 #1"]
+    assert orders(decision) == ["stop gpu-0 m/1.1 #0", "stop gpu-1 m/1.1 #1"]
 
 
 def test_e07_the_rebuild_begins_with_the_report_though_the_head_still_runs() -> None:
@@ -153,8 +153,8 @@ def test_e07_the_rebuild_begins_with_the_report_though_the_head_still_runs() -> 
     head_left = with_node(world, "gpu-1", shards=())
     assert assignment(on(head_left)).launch.generation == 1, "the head is not gone yet"
     gone = on(nothing_runs(world))
-    assert gone.records["m/0"].assignment is None
-    assert gone.records["m/0"].not_before == NOW + 10.0
+    assert gone.records["m/1"].assignment is None
+    assert gone.records["m/1"].not_before == NOW + 10.0
     again = on(later(gone, 10.0))
     assert assignment(again).launch.generation == 2
     assert assignment(again).launch.rendezvous_port != assignment(world).launch.rendezvous_port
@@ -175,28 +175,28 @@ def test_e27_nothing_is_started_anew_before_every_rank_is_gone() -> None:
 
 def test_where_the_head_goes_first_workers_are_stopped_when_it_is_gone() -> None:
     world = on(fails(ready(a_fleet(a_profile(2, 8), head_first=True)), rank=1))
-    assert orders(reconcile(world)) == ["stop gpu-0 m/0.1 #0"]
-    assert orders(reconcile(with_node(world, "gpu-0", shards=()))) == ["stop gpu-1 m/0.1 #1"]
+    assert orders(reconcile(world)) == ["stop gpu-0 m/1.1 #0"]
+    assert orders(reconcile(with_node(world, "gpu-0", shards=()))) == ["stop gpu-1 m/1.1 #1"]
     silent = with_node(world, "gpu-0", state=NodeState.SUSPECT, shards=None)
-    assert orders(reconcile(silent)) == ["stop gpu-1 m/0.1 #1"], "a head that cannot be told keeps nobody waiting"
+    assert orders(reconcile(silent)) == ["stop gpu-1 m/1.1 #1"], "a head that cannot be told keeps nobody waiting"
 
 
 def test_of_several_failures_the_earliest_that_is_no_lost_peer_is_the_cause() -> None:
     world = ready(a_fleet(a_profile(3, 8)))
     world = fails(fails(fails(world, 0, "peer lost", NOW - 9), 1, "crashed", NOW - 3), 2, "out of memory", NOW - 5)
-    failure = on(world).records["m/0"].last_failure
+    failure = on(world).records["m/1"].last_failure
     assert failure is not None
     assert (failure.node, failure.rank, failure.kind) == ("gpu-2", 2, "out of memory")
 
 
 def test_the_shard_that_went_first_may_say_so_last() -> None:
     world = on(fails(ready(a_fleet(a_profile(2, 8))), 0, "peer lost"))
-    assert world.records["m/0"].last_failure is not None
-    assert world.records["m/0"].last_failure.kind == "peer lost"
+    assert world.records["m/1"].last_failure is not None
+    assert world.records["m/1"].last_failure.kind == "peer lost"
     gone = on(with_node(world, "gpu-1", shards=()))
-    assert gone.records["m/0"].last_failure == world.records["m/0"].last_failure, "what was stopped is no cause"
+    assert gone.records["m/1"].last_failure == world.records["m/1"].last_failure, "what was stopped is no cause"
     told = on(fails(world, 1, "killed"))
-    record = told.records["m/0"]
+    record = told.records["m/1"]
     assert record.last_failure is not None
     assert record.first_failure == record.last_failure
     assert (record.last_failure.kind, record.last_failure.node) == ("killed", "gpu-1")
@@ -206,7 +206,7 @@ def test_the_shard_that_went_first_may_say_so_last() -> None:
 def test_a_lost_peer_is_blamed_on_the_node_that_fell_silent() -> None:
     world = fails(ready(a_fleet(a_profile(2, 8))), 0, "peer lost")
     world = with_node(world, "gpu-1", state=NodeState.SUSPECT, shards=None, last_heard=NOW - 12)
-    failure = on(world).records["m/0"].last_failure
+    failure = on(world).records["m/1"].last_failure
     assert failure is not None
     assert failure.node == "gpu-1"
     assert failure.reason == "peer lost here; node gpu-1 has not been heard for 12 s"
@@ -216,7 +216,7 @@ def test_a_failure_keeps_what_people_need() -> None:
     world = ready(a_fleet(a_profile(1, 8)))
     told = ShardFailure("out of memory", "CUDA out of memory", "exit code 1", "line 1\nline 2", NOW)
     world = says(world, 0, ShardPhase.FAILED, failure=told, argv=("sim", "--port", "18000"), engine_version="1.0")
-    failure = on(world).records["m/0"].last_failure
+    failure = on(world).records["m/1"].last_failure
     assert failure is not None
     assert (failure.exit, failure.log_tail, failure.argv, failure.engine_version, failure.generation) == (
         "exit code 1",
@@ -265,10 +265,10 @@ def test_e18_a_group_that_is_not_ready_in_its_time_is_stopped_as_a_whole() -> No
     world = says(says(world, 0, STARTING, reason="waits for 1 worker"), 1, READY)
     decision = reconcile(later(world, 600.0))
     assert decision.happenings[0].reason == (
-        "m/0, generation 1, rank 0: not ready in time: "
+        "m/1, generation 1, rank 0: not ready in time: "
         "not ready 600 s after it was placed: rank 0 on gpu-0 is starting: waits for 1 worker"
     )
-    assert orders(decision) == ["stop gpu-0 m/0.1 #0", "stop gpu-1 m/0.1 #1"]
+    assert orders(decision) == ["stop gpu-0 m/1.1 #0", "stop gpu-1 m/1.1 #1"]
 
 
 def test_the_deadline_is_that_of_today_and_waits_for_a_node_that_does_not_speak() -> None:
@@ -282,13 +282,13 @@ def test_the_deadline_is_that_of_today_and_waits_for_a_node_that_does_not_speak(
 
 def test_a_replica_that_was_stable_begins_to_count_anew() -> None:
     world = ready(a_fleet(a_profile(1, 8)))
-    stained = {"m/0": evolve(world.records["m/0"], failures=4, failed_on={"gpu-0": 2})}
+    stained = {"m/1": evolve(world.records["m/1"], failures=4, failed_on={"gpu-0": 2})}
     soon = on(nothing_runs(on(fails(evolve(world, records=stained)))))
-    assert (soon.records["m/0"].failures, soon.records["m/0"].not_before) == (5, NOW + 160.0)
+    assert (soon.records["m/1"].failures, soon.records["m/1"].not_before) == (5, NOW + 160.0)
     old = later(evolve(world, records=stained), STABLE_S)
     assert reconcile(evolve(old, now=NOW)).look_again_at == NOW + STABLE_S
-    assert on(old).records["m/0"].failures == 0
-    assert dict(on(nothing_runs(on(fails(old)))).records["m/0"].failed_on) == {"gpu-0": 1}
+    assert on(old).records["m/1"].failures == 0
+    assert dict(on(nothing_runs(on(fails(old)))).records["m/1"].failed_on) == {"gpu-0": 1}
 
 
 def test_the_first_failure_of_a_loop_is_kept() -> None:
@@ -296,7 +296,7 @@ def test_the_first_failure_of_a_loop_is_kept() -> None:
     for kind in ("out of memory", "crashed", "killed"):
         world = ready(later(world, 400.0))
         world = on(nothing_runs(on(fails(world, 0, kind))))
-    record = world.records["m/0"]
+    record = world.records["m/1"]
     assert record.first_failure is not None
     assert record.last_failure is not None
     assert (record.first_failure.kind, record.last_failure.kind, record.failures) == ("out of memory", "killed", 3)
@@ -304,11 +304,11 @@ def test_the_first_failure_of_a_loop_is_kept() -> None:
 
 def test_another_command_is_tried_at_once_after_failures_of_the_old_one() -> None:
     world = on(nothing_runs(on(fails(ready(a_fleet(a_profile(1, 8)))))))
-    assert world.records["m/0"].assignment is None
+    assert world.records["m/1"].assignment is None
     fixed = a_fleet(a_profile(1, 8, extra_args=("--less-memory",)))
     again = on(evolve(fixed, records=world.records))
     assert assignment(again).launch.generation == 2
-    assert again.records["m/0"].failures == 0
+    assert again.records["m/1"].failures == 0
 
 
 def test_a_refused_command_goes_to_another_node() -> None:
@@ -321,7 +321,7 @@ def test_a_refusal_counts_for_the_engine_that_the_shard_was_given_to() -> None:
     world = on(a_fleet(a_profile(1, 8)))
     told = ShardFailure("bad arguments", "it has no flag --fast", at=NOW)
     world = says(world, 0, ShardPhase.FAILED, failure=told, help_digest="of the upgraded one")
-    assert list(on(world).records["m/0"].refused_by.values()) == ["of the upgraded one"]
+    assert list(on(world).records["m/1"].refused_by.values()) == ["of the upgraded one"]
 
 
 def test_a_taken_port_costs_no_waiting_and_another_port_is_tried() -> None:
@@ -344,9 +344,9 @@ def test_f37_a_lost_node_leads_to_the_same_rebuild_as_a_crash() -> None:
     world = silent(ready(a_fleet(a_profile(2, 8))), "gpu-1")
     decision = reconcile(world)
     assert kinds(decision) == ["replica failed"]
-    assert orders(decision) == ["stop gpu-0 m/0.1 #0"]
+    assert orders(decision) == ["stop gpu-0 m/1.1 #0"]
     gone = on(with_node(on(world), "gpu-0", shards=()))
-    record = gone.records["m/0"]
+    record = gone.records["m/1"]
     assert (record.assignment, record.failures, record.not_before) == (None, 1, NOW + 10.0)
     again = assignment(on(later(gone, 10.0)))
     assert [place.node for place in again.launch.places] == ["gpu-0", "gpu-2"]
@@ -356,8 +356,8 @@ def test_f37_a_lost_node_leads_to_the_same_rebuild_as_a_crash() -> None:
 def test_f07_who_is_not_back_yet_keeps_what_it_has_and_gets_nothing(state: NodeState) -> None:
     world = silent(ready(a_fleet(a_profile(1, 8), nodes=1)), "gpu-0", state=state)
     more = evolve(world, wanted={"m": 2})
-    assert [each.id for each in reconcile(more).records] == ["m/1"]
-    assert reconcile(more).unplaced["m/1"].endswith(f"gpu-0 is {state.value}")
+    assert [each.id for each in reconcile(more).records] == ["m/2"]
+    assert reconcile(more).unplaced["m/2"].endswith(f"gpu-0 is {state.value}")
     assert (reconcile(world).records, reconcile(world).orders) == ((), ())
 
 
@@ -371,26 +371,26 @@ def test_f07_what_comes_back_as_it_was_is_adopted() -> None:
 
 def test_f06_what_runs_and_belongs_to_nobody_is_stopped() -> None:
     world = ready(a_fleet(a_profile(1, 8), nodes=2))
-    left = (ShardStatus("m/0", 1, 0, READY, gpus=("GPU-0",)), ShardStatus("gone/4", 9, 1, READY, gpus=("GPU-1",)))
-    moved = {"m/0": evolve(world.records["m/0"], generation=2, assignment=None)}
+    left = (ShardStatus("m/1", 1, 0, READY, gpus=("GPU-0",)), ShardStatus("gone/5", 9, 1, READY, gpus=("GPU-1",)))
+    moved = {"m/1": evolve(world.records["m/1"], generation=2, assignment=None)}
     world = with_node(evolve(world, records=moved), "gpu-0", shards=left)
     world = with_node(world, "gpu-1", shards=())
     decision = reconcile(world)
-    assert orders(decision)[:2] == ["stop gpu-0 m/0.1 #0", "stop gpu-0 gone/4.9 #1"]
+    assert orders(decision)[:2] == ["stop gpu-0 m/1.1 #0", "stop gpu-0 gone/5.9 #1"]
     assert [place.node for place in assignment(decided(world, decision)).launch.places] == ["gpu-1"]
 
 
 def test_a_generation_is_above_all_that_any_node_reports() -> None:
     world = a_fleet(a_profile(1, 8), nodes=2)
-    world = with_node(world, "gpu-0", shards=(ShardStatus("m/0", 41, 0, READY),))
+    world = with_node(world, "gpu-0", shards=(ShardStatus("m/1", 41, 0, READY),))
     assert assignment(on(world)).launch.generation == 42
 
 
 def test_an_attempt_older_than_what_a_node_reports_gives_way() -> None:
     world = ready(a_fleet(a_profile(1, 8), nodes=2))
-    world = with_node(world, "gpu-1", shards=(ShardStatus("m/0", 41, 0, READY),))
+    world = with_node(world, "gpu-1", shards=(ShardStatus("m/1", 41, 0, READY),))
     decision = reconcile(world)
-    assert orders(decision) == ["stop gpu-1 m/0.41 #0", "stop gpu-0 m/0.1 #0"]
+    assert orders(decision) == ["stop gpu-1 m/1.41 #0", "stop gpu-0 m/1.1 #0"]
     assert assignment(on(nothing_runs(decided(world, decision)))).launch.generation == 2, "nothing reports 41 now"
 
 
@@ -417,29 +417,29 @@ def test_a_node_that_was_removed_has_lost_its_replicas() -> None:
 
 def test_new_replicas_take_the_smallest_free_ordinals() -> None:
     world = ready(a_fleet(a_profile(1, 2), replicas=3))
-    fewer = on(evolve(says(world, 0, ShardPhase.UNREADY, "m/1"), wanted={"m": 2}))
-    assert assignment(fewer, "m/1").stopping == "2 replicas of m are enough"
-    gone = on(with_node(fewer, assignment(fewer, "m/1").launch.places[0].node, shards=()))
-    assert gone.records["m/1"].retired
-    assert gone.records["m/1"].failures == 0
+    fewer = on(evolve(says(world, 0, ShardPhase.UNREADY, "m/2"), wanted={"m": 2}))
+    assert assignment(fewer, "m/2").stopping == "2 replicas of m are enough"
+    gone = on(with_node(fewer, assignment(fewer, "m/2").launch.places[0].node, shards=()))
+    assert gone.records["m/2"].retired
+    assert gone.records["m/2"].failures == 0
     again = on(evolve(gone, wanted={"m": 3}))
-    assert not again.records["m/1"].retired
-    assert assignment(again, "m/1").launch.generation == 2
+    assert not again.records["m/2"].retired
+    assert assignment(again, "m/2").launch.generation == 2
 
 
 def test_who_is_wanted_again_begins_with_nothing_counted() -> None:
     world = on(fails(ready(a_fleet(a_profile(1, 2)))))
     retired = on(nothing_runs(on(evolve(world, wanted={"m": 0}))))
-    assert (retired.records["m/0"].retired, retired.records["m/0"].failures) == (True, 1)
+    assert (retired.records["m/1"].retired, retired.records["m/1"].failures) == (True, 1)
     again = on(evolve(retired, wanted={"m": 1}))
-    assert (again.records["m/0"].failures, assignment(again).launch.generation) == (0, 2), "and does not wait"
+    assert (again.records["m/1"].failures, assignment(again).launch.generation) == (0, 2), "and does not wait"
 
 
 def test_of_too_many_the_highest_ordinals_go_when_all_are_ready() -> None:
     world = on(evolve(ready(a_fleet(a_profile(1, 2), replicas=3)), wanted={"m": 1}))
     assert [each.id for each in world.records.values() if each.assignment and each.assignment.stopping] == [
-        "m/1",
         "m/2",
+        "m/3",
     ]
 
 
@@ -447,9 +447,9 @@ def test_a_model_that_left_the_catalog_is_taken_down_and_its_generations_are_kep
     world = ready(a_fleet(a_profile(1, 2)))
     world = evolve(world, catalog=Catalog(), offers={}, wanted={})
     decision = reconcile(world)
-    assert orders(decision) == ["stop gpu-0 m/0.1 #0"]
+    assert orders(decision) == ["stop gpu-0 m/1.1 #0"]
     gone = on(nothing_runs(decided(world, decision)))
-    assert gone.records == {"m/0": ReplicaRecord("m/0", "m", 1, last_ports=(18000,), retired=True)}
+    assert gone.records == {"m/1": ReplicaRecord("m/1", "m", 1, last_ports=(18000,), retired=True)}
     assert reconcile(gone) == Decision()
 
 
@@ -475,8 +475,8 @@ def outdated(world: World) -> list[str]:
 
 def test_a_changed_profile_goes_through_the_replicas_one_by_one() -> None:
     world = changed(ready(a_fleet(a_profile(1, 8), replicas=3)))
-    for done in range(3):
-        assert outdated(world) == [f"m/{n}" for n in range(done, 3)]
+    for done in range(1, 4):
+        assert outdated(world) == [f"m/{n}" for n in range(done, 4)]
         name = f"m/{done}"
         world = on(world)
         assert [each.id for each in world.records.values() if assignment(world, each.id).stopping] == [name]
@@ -489,19 +489,19 @@ def test_a_changed_profile_goes_through_the_replicas_one_by_one() -> None:
 
 
 def test_a_changed_profile_waits_while_another_replica_is_not_ready() -> None:
-    world = changed(says(ready(a_fleet(a_profile(1, 8), replicas=3)), 0, ShardPhase.UNREADY, "m/2"))
+    world = changed(says(ready(a_fleet(a_profile(1, 8), replicas=3)), 0, ShardPhase.UNREADY, "m/3"))
     assert reconcile(world).records == ()
 
 
 def test_what_never_was_ready_is_started_anew_at_once_when_its_profile_changes() -> None:
     world = changed(is_all(is_all(on(a_fleet(a_profile(1, 8), replicas=3)), PREPARED), STARTING))
     decision = reconcile(world)
-    assert orders(decision) == [f"stop gpu-{n} m/{n}.1 #0" for n in range(3)]
+    assert orders(decision) == [f"stop gpu-{n} m/{n + 1}.1 #0" for n in range(3)]
 
 
 def test_a_planned_stop_is_no_failure() -> None:
     world = on(nothing_runs(on(changed(ready(a_fleet(a_profile(1, 8)))))))
-    record = world.records["m/0"]
+    record = world.records["m/1"]
     assert (record.failures, record.last_failure) == (0, None)
     assert assignment(world).launch.generation == 2
 
@@ -521,5 +521,5 @@ def test_nothing_changes_before_look_again_at_and_something_may_at_it() -> None:
 def test_an_unanswered_offer_is_no_reason_to_look_again() -> None:
     world = with_node(a_fleet(a_profile(), nodes=1), "gpu-0", facts=node_facts(offers=(OfferChecked("other"),)))
     decision = reconcile(on(world))
-    assert decision.unplaced == {"m/0": "needs a node; gpu-0 has not answered this offer yet"}
+    assert decision.unplaced == {"m/1": "needs a node; gpu-0 has not answered this offer yet"}
     assert decision.look_again_at is None

@@ -13,7 +13,7 @@ from llmgw_core.plan.replica_state import Standing, replica_state
 from llmgw_core.testing.made_world import NOW, a_profile, an_offer, seen_node, status_of
 
 OFFER = an_offer("m", "/models/m", "p", a_profile(2, 1))
-LAUNCH = Launch("m/0", 1, OFFER, (Place("gpu-1", "192.0.2.1", 18000), Place("gpu-2", "192.0.2.2", 18000)), 19000)
+LAUNCH = Launch("m/1", 1, OFFER, (Place("gpu-1", "192.0.2.1", 18000), Place("gpu-2", "192.0.2.2", 18000)), 19000)
 PLACED = Assignment(LAUNCH, NOW)
 FAILURE = ReplicaFailure(NOW, 1, "gpu-1", 0, "crashed", "segmentation fault")
 
@@ -26,7 +26,7 @@ def state(assignment: Assignment | None, *phases: ShardPhase | None, unplaced: s
         else seen_node(place.node, state=NodeState.SUSPECT, shards=None)
         for rank, (place, phase) in enumerate(zip(LAUNCH.places, phases, strict=False))
     }
-    record = ReplicaRecord("m/0", "m", 1, assignment, **changes)
+    record = ReplicaRecord("m/1", "m", 1, assignment, **changes)
     found: Standing = replica_state(record, nodes, NOW, unplaced)
     return f"{found.state.value}: {found.reason}"
 

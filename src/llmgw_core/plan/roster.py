@@ -1,7 +1,7 @@
 """Which replicas there are to be.
 
 In: how many of each model are wanted, and the records.  Out: the ids that are wanted, and new records.  Pure.
-Rules: ids are `model/ordinal`, and a new one takes the smallest that is free; of too many, those that are not ready go
+Rules: ids are `model/ordinal`, and a new one takes the smallest from 1 that is free; of too many, those that are not ready go
 first, then the highest ordinals. A record is never thrown away, since its generation must never go back.
 """
 
@@ -61,7 +61,7 @@ def _added(
     model: str, count: int, there: Iterable[str], records: Mapping[str, ReplicaRecord]
 ) -> Iterator[ReplicaRecord]:
     taken = set(there)
-    ordinal = 0
+    ordinal = 1
     while count > 0:
         name = replica_id(model, ordinal)
         ordinal += 1
