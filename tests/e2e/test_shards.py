@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import socket
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -67,6 +68,7 @@ async def test_it_is_checked_then_started_then_ready_then_gone(tmp_path: Path) -
         status = await node.ready(launch)
         assert "200" in ask_engine(launch.places[0].port)
         assert read(f"/proc/{status.pid}/cmdline").split("\0")[1:-1] == list(status.argv)
+        await wait_until(lambda: READY in node.phases(launch), "it told")
         await node.stop(launch)
         assert marked_processes(tmp_path) == ()
         assert node.phases(launch) == [*list(ShardPhase)[:4], ShardPhase.STOPPING]
@@ -361,3 +363,32 @@ async def test_a_disk_that_takes_nothing_fails_the_launch_with_the_reason(tmp_pa
         status = await node.wait(launch, FAILED)
         assert status.failure is not None
         assert "shards" in status.failure.reason
+
+
+async def test_a_worker_that_must_go_first_is_ready_when_its_own_tree_listens(tmp_path: Path) -> None:
+    """E21: for engines whose head connects to workers; their port is never connected to."""
+    listens = (
+        f'{sys.executable} -c \'import socket,sys,time; time.sleep(0.4); s=socket.create_server(("",int(sys.argv[1])))'
+    )
+    sim = script(tmp_path / "sim", f'{listens}; time.sleep(60)\' $8 &\nexec {SIM} "$@"')
+    launch = a_launch(nodes=2)
+    async with running_node(tmp_path / "agent", sim=sim) as node:
+        node.run(launch, 1, Stage.PREPARE)
+        await node.wait(launch, ShardPhase.PREPARED, rank=1)
+        attempt = node.runtime.shards._attempts[launch.replica, 1, 1]
+        attempt.kept = evolve(attempt.kept, workers_first=True)
+        node.run(launch, 1)
+        await wait_until(lambda: "nothing listens" in node.status(launch, 1).reason, "nothing")  # type: ignore[union-attr]
+        await node.wait(launch, READY, rank=1)
+
+
+async def test_output_that_the_disk_does_not_take_is_told_and_the_engine_goes_on(tmp_path: Path) -> None:
+    launch = a_launch()
+    async with running_node(tmp_path) as node:
+        node.run(launch, stage=Stage.PREPARE)
+        await node.wait(launch, ShardPhase.PREPARED)
+        logs = node.runtime.shards._attempts[launch.replica, 0, 1].directory / "logs"
+        logs.write_text("no directory")
+        await node.ready(launch)
+        await wait_until(lambda: "bytes of output were lost" in node.status(launch).reason, "the loss told")  # type: ignore[union-attr]
+        assert "200" in ask_engine(launch.places[0].port)

@@ -37,6 +37,7 @@ LASTING_READY_S = 300.0
 """Ready for so long, a shard has come out of its loop of failures."""
 FAILED_GRACE_S = 5.0
 """For each step of the end of a shard that failed: its requests are lost, and its replica is to be rebuilt."""
+END_AGAIN_S = 1.0
 ORPHAN_GRACE_S = 3.0
 """What processes may take that outlive the engine's front process after a stop."""
 _log = logging.getLogger("llmgw.agent")
@@ -68,7 +69,8 @@ class Attempt:
     family: Family = field(init=False)
     _more_wanted: trio.Event = field(factory=trio.Event)
     _work: trio.CancelScope = field(factory=trio.CancelScope)
-    _ready_since: float | None = None
+    _ready_since: float = field(factory=trio.current_time)
+    """Infinite, once it has lasted."""
 
     def __attrs_post_init__(self) -> None:
         kin = Kinship(self.marker, self.kept.reaper, self.kept.fronts)
@@ -131,7 +133,7 @@ class Attempt:
         async with trio.open_nursery() as nursery:
             with self._work:
                 await self._fail(await self._go_as_wanted(nursery))
-            await self._end(nursery)
+            await self._end_for_sure(nursery)
             if self.kept.failure is not None:
                 self.show(ShardPhase.FAILED, self.kept.failure.reason)
                 await self.save()
@@ -155,6 +157,8 @@ class Attempt:
     async def _go_as_wanted(self, nursery: trio.Nursery) -> ShardFailure:
         """Why it cannot go on; returns for no other reason."""
         try:
+            if not self.adopted:
+                self.show(ShardPhase.PREPARING, "earlier attempts must be gone first")
             await self.older()
             if self.adopted and self.kept.failure is not None:
                 return self.kept.failure
@@ -177,7 +181,8 @@ class Attempt:
             return self.failed(Failure(FailureKind.CRASHED, f"a fault of llmgw: {type(error).__name__}: {error}"))
 
     async def _bring_up(self, nursery: trio.Nursery) -> Shard:
-        self.show(ShardPhase.PREPARING)
+        self.show(ShardPhase.PREPARING, "it is being checked")
+        self.node.lent_ports.difference_update(self.kept.sidecar_ports.values())
         await trio.to_thread.run_sync(self._make_room)
         prepared = await prepare(self.node, self.launch, self.rank, self.directory)
         self._take(prepared)
@@ -240,6 +245,16 @@ class Attempt:
         await self.save()
         await trio.to_thread.run_sync(self.node.files.keep_failure, *self.key)
 
+    async def _end_for_sure(self, nursery: trio.Nursery) -> None:
+        """Whatever the machine lacks for the moment (descriptors, memory): it is tried until nothing is left."""
+        while True:
+            try:
+                return await self._end(nursery)
+            except (OSError, LlmgwError) as error:
+                _log.error("shard not ended yet", extra={"shard": self.marker, "reason": str(error)})
+                self._say(f"its end is tried again: {error}")
+                await trio.sleep(END_AGAIN_S)
+
     async def _end(self, nursery: trio.Nursery) -> None:
         """Nothing of it is left afterwards."""
         begun = self.family.kin.reaper is not None or self.kept.phase.holds_gpus
@@ -254,15 +269,17 @@ class Attempt:
             await self.family.end(stop, 0.0 if hurried else ORPHAN_GRACE_S)
         self.node.lent_ports.difference_update(self.kept.sidecar_ports.values())
 
-    def note_watched(self, watched: Watched) -> None:
-        if watched.phase is ShardPhase.READY:
-            now = trio.current_time()
-            self._ready_since = now if self._ready_since is None else self._ready_since
-            if now - self._ready_since > LASTING_READY_S:
-                self.node.files.drop_failure(self.launch.replica, self.rank)
-        else:
-            self._ready_since = None
-        self.show(watched.phase, watched.reason)
+    async def note_watched(self, watched: Watched, lost: str) -> None:
+        """`lost` says what of its output the disk did not take."""
+        changed = watched.phase is not self.phase
+        self.kept = evolve(self.kept, seen_ready=watched.seen_ready)
+        self.show(watched.phase, watched.reason or lost)
+        if changed:
+            self._ready_since = trio.current_time()
+            await self.save()
+        elif self.phase is ShardPhase.READY and trio.current_time() - self._ready_since > LASTING_READY_S:
+            self._ready_since = float("inf")
+            await trio.to_thread.run_sync(self.node.files.drop_failure, self.launch.replica, self.rank)
 
     def _forget(self) -> None:
         self.node.files.forget(self.directory)

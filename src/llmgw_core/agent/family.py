@@ -57,7 +57,7 @@ class Family:
                 if not self._front_lives():
                     break
                 self.tell(f"{step.signal} was sent, {step.wait_s:g} s to end")
-                await self._signal(ENGINE, signal.Signals[step.signal])
+                await self._signal(ENGINE, getattr(signal, step.signal, signal.SIGTERM))
                 await self._front_gone_within(step.wait_s)
             if orphan_grace_s:
                 await self._gone_within(self._engine, orphan_grace_s)

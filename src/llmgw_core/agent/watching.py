@@ -45,6 +45,8 @@ class Watch:
     shard: Shard
     _stranger: str = ""
     _listener_at: float = float("-inf")
+    _lost: str = ""
+    _state_at: float = float("-inf")
     _progress_at: float = field(factory=trio.current_time)
 
     async def run(self) -> Held | Failure:
@@ -74,7 +76,7 @@ class Watch:
             failure = failure_of(health, watched, timings, trio.current_time())
             if failure is not None:
                 return failure
-            await self._note(watched)
+            await self.attempt.note_watched(watched, await self._lost_output())
 
     def _begin(self) -> Watched:
         kept = self.attempt.kept
@@ -110,16 +112,15 @@ class Watch:
         self._progress_at = now
         return after_progress(watched, await self._read_movement(probe), trio.current_time())
 
+    async def _lost_output(self) -> str:
+        now, link = trio.current_time(), self.attempt.family.link
+        if link is not None and now - self._state_at >= PROGRESS_EVERY_S:
+            self._state_at = now
+            self._lost = (await link.state()).lost
+        return self._lost
+
     async def _read_movement(self, probe: Probe) -> Movement | None:
         assert probe.progress is not None  # noqa: S101
         path, key = probe.progress.path, probe.api_key
         reply = await ask(probe.endpoint, path, probe.timeout_s, api_key=key, most=METRICS_BYTES)
         return read_movement(reply.body, probe.progress) if reply.kind is ReplyKind.ANSWERED else None
-
-    async def _note(self, watched: Watched) -> None:
-        attempt = self.attempt
-        changed = watched.phase is not attempt.phase
-        attempt.kept = evolve(attempt.kept, seen_ready=watched.seen_ready)
-        attempt.note_watched(watched)
-        if changed:
-            await attempt.save()
