@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -121,6 +122,29 @@ async def test_a_killed_reaper_fails_its_shard_and_leaves_nothing(tmp_path: Path
         assert marked_processes(tmp_path / "agent") == ()
 
 
+@pytest.mark.parametrize("victim", ["engine", "web"])
+@pytest.mark.parametrize("phase", [STARTING, READY, STOPPING])
+async def test_a_killed_front_process_or_sidecar(tmp_path: Path, phase: ShardPhase, victim: str) -> None:
+    loading = ("--load-time", "30") if phase is STARTING else ("--fault-slow-stop", "1")
+    web = Sidecar(command=(sys.executable, "-m", "http.server", "{port}"), ready_path="/")
+    launch = a_launch(*loading, sidecars={"web": web})
+    async with running_node(tmp_path) as node:
+        node.run(launch)
+        await node.wait(launch, *({phase} - {STOPPING} or {READY}))
+        await wait_until(lambda: (status := node.status(launch)) and status.pid, "an engine")
+        if phase is STOPPING:
+            node.ask_to_stop(launch)
+        os.kill(node.runtime.shards._attempts[launch.replica, 0, 1].family.kin.fronts[victim].pid, signal.SIGKILL)
+        if phase is STOPPING:
+            await wait_until(lambda: not node.runtime.statuses(), "the shard gone")
+            assert not any(status.failure for statuses in node.seen for status in statuses)
+        else:
+            status = await node.wait(launch, FAILED)
+            assert status.failure is not None
+            assert status.failure.exit == "signal 9 (SIGKILL)"
+        assert marked_processes(tmp_path) == ()
+
+
 async def test_a_reaper_that_was_killed_while_no_agent_ran_fails_its_shard(tmp_path: Path) -> None:
     launch = a_launch()
     async with running_node(tmp_path, leave=True) as node:
@@ -138,15 +162,14 @@ async def test_after_the_machines_restart_nothing_is_looked_for(tmp_path: Path) 
     launch = a_launch()
     async with running_node(tmp_path, leave=True) as node:
         await node.ready(launch)
-        attempt = node.runtime.shards._attempts[launch.replica, 0, 1]
-        attempt.kept = evolve(attempt.kept, boot_id="another")
-        await attempt.save()
-        running = {each.id for each in marked_processes(tmp_path)}
+        path = node.runtime.shards._attempts[launch.replica, 0, 1].directory / "shard.json"
+        await wait_until(lambda: json.loads(path.read_text())["shard"]["phase"] == "ready", "it kept")
+    kept = json.loads(path.read_text())
+    path.write_text(json.dumps({**kept, "shard": {**kept["shard"], "boot_id": "another"}}))
     async with running_node(tmp_path) as node:
         status = await node.wait(launch, FAILED)
         assert status.failure is not None
         assert status.failure.reason == "the machine was restarted"
-        assert running
 
 
 async def test_a_damaged_file_stops_nobody_and_its_processes_are_told(tmp_path: Path) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -15,6 +15,7 @@ from llmgw_core.agent.inventory import Inventory
 from llmgw_core.agent.ports import port_trouble
 from llmgw_core.agent.processes import AGENT_VARIABLE, SHARD_VARIABLE, read_boot_id, read_processes
 from llmgw_core.agent.shard_files import ShardFiles
+from llmgw_core.agent.weights import Weights
 from llmgw_core.engines import Engines
 from llmgw_core.model.node import SERVE_PORTS, PortRange
 from llmgw_core.plan.shard_tree import Process
@@ -37,7 +38,7 @@ class Node:
     housing: Housing
     agent: str
     """As `agent_digest` says."""
-    look_at_weights: Callable[[str], str]
+    weights: Weights
     environ: Mapping[str, str]
     serve_ports: PortRange = SERVE_PORTS
     boot_id: str = field(factory=read_boot_id)

@@ -14,7 +14,7 @@ import trio
 from attrs import define, evolve, field
 
 from llmgw_core.agent.judging import lacking_table, refusal_of
-from llmgw_core.agent.look import Look
+from llmgw_core.agent.weights import Weights
 from llmgw_core.checking import program_of
 from llmgw_core.discovery.engines import Inspected
 from llmgw_core.engine import Command, LaunchOrder, Shard
@@ -25,22 +25,19 @@ from llmgw_core.plan.profile import stand_in_replica
 from llmgw_core.plan.sidecar import placed_profile, stand_in_ports
 
 WEIGHTS_EVERY_S = 30.0
-WEIGHTS_LIMIT_S = 10.0
 _STAND_IN_DIRECTORY = "/run/llmgw/shard"
 
 
 @define(eq=False)
 class OfferBook:
     engines: Engines
-    look_at_weights: Callable[[str], str]
-    """Why the weights of a source cannot be used; empty: they can. May block."""
+    weights: Weights
     inspected: Callable[[], tuple[Inspected, ...]]
     tell: Callable[[tuple[OfferChecked, ...]], None]
     _offers: tuple[Offer, ...] = ()
     _answers: dict[str, OfferChecked] = field(factory=dict)
-    """By key, without the weights."""
-    _weights: dict[str, str] = field(factory=dict)
-    _looks: dict[str, Look[str]] = field(factory=dict)
+    """By key, without the weights. Another one for each change of the engines: what is being judged is then late."""
+    _troubles: dict[str, str] = field(factory=dict)
     _changed: trio.Event = field(factory=trio.Event)
 
     def offer(self, offers: tuple[Offer, ...]) -> None:
@@ -48,48 +45,48 @@ class OfferBook:
         self._changed.set()
 
     def engines_changed(self) -> None:
-        self._answers.clear()
+        self._answers = {}
         self._changed.set()
 
     async def watch(self) -> None:
         while True:
             self._changed = trio.Event()
-            await self._answer()
+            await self._answer(self._offers, self._answers)
             with trio.move_on_after(WEIGHTS_EVERY_S):
                 await self._changed.wait()
 
-    async def _answer(self) -> None:
-        offers = self._offers
+    async def _answer(self, offers: tuple[Offer, ...], answers: dict[str, OfferChecked]) -> None:
+        await self._ask_engines(offers, answers)
+        sources = {offer.source for offer in offers}
+        self._troubles = {source: said for source, said in self._troubles.items() if source in sources}
+        self.weights.forget_all_but(sources)
+        self._say(offers, answers)
+        async with trio.open_nursery() as nursery:
+            for source in sources:
+                nursery.start_soon(self._look_at, source)
+        self._say(offers, answers)
+
+    async def _ask_engines(self, offers: tuple[Offer, ...], answers: dict[str, OfferChecked]) -> None:
         found = {each.found.engine: each for each in self.inspected()}
+        unseen = {plugin.info.name for plugin in self.engines.loaded} - found.keys()
         for offer in offers:
-            if offer.key not in self._answers:
+            if offer.key not in answers and offer.profile.engine not in unseen:
                 # Building and judging takes a while for a big help, and heartbeats do not wait for it.
                 check = partial(check_offer, self.engines, offer, found.get(offer.profile.engine))
-                self._answers[offer.key] = await trio.to_thread.run_sync(check, abandon_on_cancel=True)
-        self._forget({offer.key for offer in offers}, {offer.source for offer in offers})
-        self._say(offers)
-        async with trio.open_nursery() as nursery:
-            for source in {offer.source for offer in offers}:
-                nursery.start_soon(self._look_at, source)
-        self._say(offers)
-
-    def _forget(self, keys: set[str], sources: set[str]) -> None:
-        self._answers = {key: answer for key, answer in self._answers.items() if key in keys}
-        self._weights = {source: said for source, said in self._weights.items() if source in sources}
-        self._looks = {source: look for source, look in self._looks.items() if source in sources}
+                answers[offer.key] = await trio.to_thread.run_sync(check, abandon_on_cancel=True)
+        for key in answers.keys() - {offer.key for offer in offers}:
+            del answers[key]
 
     async def _look_at(self, source: str) -> None:
-        otherwise = f"{source} could not be read within {WEIGHTS_LIMIT_S:g} s: a file of it blocks"
-        fresh = Look(partial(self.look_at_weights, source), otherwise, WEIGHTS_LIMIT_S)
-        self._weights[source] = await self._looks.setdefault(source, fresh).take()
+        self._troubles[source] = await self.weights.trouble(source)
 
-    def _say(self, offers: tuple[Offer, ...]) -> None:
-        """Only those whose weights were looked at: not yet is no answer."""
+    def _say(self, offers: tuple[Offer, ...], answers: dict[str, OfferChecked]) -> None:
+        """Only of what was looked at: not yet is no answer."""
         self.tell(
             tuple(
-                evolve(self._answers[offer.key], weights=self._weights[offer.source])
+                evolve(answers[offer.key], weights=self._troubles[offer.source])
                 for offer in offers
-                if offer.source in self._weights and offer.key in self._answers
+                if offer.source in self._troubles and offer.key in answers
             )
         )
 

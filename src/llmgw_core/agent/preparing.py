@@ -26,8 +26,6 @@ from llmgw_core.model.replica import frozen_mapping
 from llmgw_core.plan.profile import replica_of
 from llmgw_core.plan.sidecar import PlacedSidecar, needed_ports, placed_profile, placed_sidecar
 
-WEIGHTS_LIMIT_S = 60.0
-
 
 class Trouble(LlmgwError):
     """Why a shard cannot go on."""
@@ -144,8 +142,6 @@ def check_free(node: Node, ports: Sequence[int], who: str = "") -> None:
 
 
 async def _check_weights(node: Node, source: str) -> None:
-    reason = f"{source} could not be read within {WEIGHTS_LIMIT_S:g} s: a file of it blocks"
-    with trio.move_on_after(WEIGHTS_LIMIT_S):
-        reason = await trio.to_thread.run_sync(node.look_at_weights, source, abandon_on_cancel=True)
+    reason = await node.weights.trouble(source)
     if reason:
         raise Trouble(Failure(FailureKind.WEIGHTS, reason))

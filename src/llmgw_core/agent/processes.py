@@ -6,6 +6,7 @@ given to somebody else meanwhile is left alone.
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 from collections.abc import Mapping
@@ -64,7 +65,12 @@ def lives(process: ProcessId) -> bool:
 
 def send_signal(process: ProcessId, number: int) -> None:
     with suppress(ProcessLookupError, PermissionError):
-        descriptor = os.pidfd_open(process.pid)
+        try:
+            descriptor = os.pidfd_open(process.pid)
+        except OSError as error:
+            if error.errno == errno.ENOSYS and started_at(process.pid) == process.start:
+                os.kill(process.pid, number)  # before Linux 5.3 there is nothing safer
+            return
         try:
             if started_at(process.pid) == process.start:
                 signal.pidfd_send_signal(descriptor, number)

@@ -18,6 +18,7 @@ from llmgw_core.agent.node import Node, agent_digest
 from llmgw_core.agent.offers import OfferBook
 from llmgw_core.agent.shard_files import ShardFiles
 from llmgw_core.agent.shards import Shards
+from llmgw_core.agent.weights import Weights
 from llmgw_core.discovery.engines import Inspected, Named
 from llmgw_core.engines import Engines
 from llmgw_core.model.launch import Offer, OfferChecked, Order
@@ -51,18 +52,19 @@ class Runtime:
 
     def __attrs_post_init__(self) -> None:
         self.inventory = Inventory(self.engines, self.named, self.state / INVENTORY_FILE, self._note_engines)
+        weights = Weights(self.look_at_weights)
         node = Node(
             engines=self.engines,
             inventory=self.inventory,
             files=ShardFiles(self.state),
             housing=self.housing,
             agent=agent_digest(self.state),
-            look_at_weights=self.look_at_weights,
+            weights=weights,
             environ=self.environ,
             serve_ports=self.serve_ports,
         )
         self.shards = Shards(node)
-        self._offers = OfferBook(self.engines, self.look_at_weights, lambda: self.inventory.known, self.tell_offers)
+        self._offers = OfferBook(self.engines, weights, lambda: self.inventory.known, self.tell_offers)
 
     def read(self) -> None:
         """What the last agent left: its engines, and the shards that may still run. It blocks: for the start."""
