@@ -22,17 +22,23 @@ from typing import Any
 
 from attrs import define, field
 
+from llmgw_core.agent.family import kill
+from llmgw_core.agent.node import agent_digest
+from llmgw_core.agent.processes import read_processes
 from llmgw_core.model.identity import Role
 from llmgw_core.net.call import Server
+from llmgw_core.net.tls import CredentialFiles
 from llmgw_core.pki.authority import Authority
+from llmgw_core.plan.shard_tree import Process
 from llmgw_core.testing.fake_infiniband import an_adapter, write_tree
 from llmgw_core.testing.fake_nvidia_smi import Answer, fake_gpus, write_nvidia_smi
 from llmgw_core.testing.light_agent import LightAgent, facts_of_a_node, issue
+from llmgw_core.testing.operator import ask
 
 LLMGW = str(Path(sys.executable).with_name("llmgw"))
 DEADLINE_S = 30.0
 """For one wait; only a test that fails takes so long."""
-POLL_S = 0.02
+POLL_S, ASK_S = 0.02, 0.1
 END_S = 5.0
 OUR_PATH = f"{Path(LLMGW).parent}:{os.environ.get('PATH', os.defpath)}"
 """With the engines that are installed beside llmgw."""
@@ -40,12 +46,12 @@ FIRST_PORT, PORTS = 20_000, 100
 """Of the first agent's engines, and how many each agent has."""
 
 
-def wait_until(condition: Callable[[], Any], what: str, deadline_s: float = DEADLINE_S) -> Any:
+def wait_until(condition: Callable[[], Any], what: str, deadline_s: float = DEADLINE_S, every_s: float = POLL_S) -> Any:
     """What the condition gives, as soon as that is something; an AssertionError after the deadline."""
     end = time.monotonic() + deadline_s
     while not (found := condition()):
         assert time.monotonic() < end, f"not within {deadline_s:g} s: {what}"
-        time.sleep(POLL_S)
+        time.sleep(every_s)
     return found
 
 
@@ -89,10 +95,13 @@ class Cluster:
     port: int = 0
     heartbeat_s: float = 0.5
     lost_after_s: float = 3.0
+    outlook: Sequence[str] = ()
+    """What the operator's commands run under."""
     born_days_ago: int = 0
     """The authority's age, so that certificates can be older than the test."""
     state: Path = field(init=False)
     authority: Authority = field(init=False)
+    _operator: CredentialFiles = field(init=False)
     _started: list[Daemon] = field(factory=list)
     _numbers: dict[str, int] = field(factory=dict)
     """Of the agents, by name."""
@@ -102,7 +111,7 @@ class Cluster:
         self.authority = Authority.create(self.directory / "ca", _now() - timedelta(days=self.born_days_ago))
         self.pki.mkdir()
         issue(self.authority, self.pki, Role.SERVER, "control", [self.host])
-        issue(self.authority, self.pki, Role.OPERATOR, "alice")
+        self._operator = issue(self.authority, self.pki, Role.OPERATOR, "alice")
         self.port = self.port or _free_port()
 
     @property
@@ -187,16 +196,22 @@ class Cluster:
         """Make this catalog what is desired."""
         catalog = self.directory / "catalog.toml"
         catalog.write_text(text, encoding="utf-8")
-        return self.ctl("apply", str(catalog), *words)
+        return self.ctl("apply", str(catalog), *words, prefix=self.outlook)
 
     def replicas(self) -> dict[str, dict[str, Any]]:
-        return {replica["id"]: replica for replica in json.loads(self.ctl("replicas", "--json"))}
+        if self.outlook:
+            found = json.loads(self.ctl("replicas", "--json", prefix=self.outlook))
+        else:
+            found = ask(self.server, "alice", self._operator, "replicas")
+        return {replica["id"]: replica for replica in found}
 
     def replica(self, id: str) -> dict[str, Any]:
-        found: dict[str, Any] = json.loads(self.ctl("replica", id, "--json"))
+        found: dict[str, Any] = json.loads(self.ctl("replica", id, "--json", prefix=self.outlook))
         return found
 
-    def wait_for_replica(self, id: str, state: str = "ready", above: int = 0) -> dict[str, Any]:
+    def wait_for_replica(
+        self, id: str, state: str = "ready", above: int = 0, deadline_s: float = DEADLINE_S
+    ) -> dict[str, Any]:
         """The replica, as soon as it is in that state, in a generation above that one."""
 
         def found() -> dict[str, Any] | None:
@@ -205,10 +220,27 @@ class Cluster:
             return replica if reached else None
 
         try:
-            replica: dict[str, Any] = wait_until(found, f"{id} {state} in a generation above {above}")
+            what = f"{id} {state} in a generation above {above}"
+            replica: dict[str, Any] = wait_until(found, what, deadline_s, ASK_S)
         except AssertionError as error:
-            raise AssertionError(f"{error}\n{self.ctl('replicas')}\n{self.ctl('events')}") from None
+            told = (self.ctl("replicas", prefix=self.outlook), self.ctl("events", prefix=self.outlook))
+            raise AssertionError("\n".join((str(error), *told))) from None
         return replica
+
+    def wait_until_gone(self) -> None:
+        """No replica is left, wanted or not, nor any process of one."""
+        wait_until(lambda: not self.replicas(), "every replica gone", every_s=ASK_S)
+        assert self.shard_processes() == ()
+
+    def shard_processes(self, marker: str = "") -> tuple[Process, ...]:
+        """All that runs of the shards of all nodes, the reapers too; of one shard: `m/1#0@1`, or how that begins."""
+        tables = [read_processes(agent_digest(self.agent_state(name))) for name in self._numbers]
+        return tuple(
+            each
+            for table in tables
+            for each in table.values()
+            if each.marker and each.lives and each.marker.startswith(marker)
+        )
 
     def nodes(self, prefix: Sequence[str] = ()) -> dict[str, dict[str, Any]]:
         return {node["name"]: node for node in json.loads(self.ctl("nodes", "--json", prefix=prefix))}
@@ -230,6 +262,7 @@ class Cluster:
                 daemon.process.wait(END_S)
             except subprocess.TimeoutExpired:
                 daemon.kill()
+        kill(each.id for each in self.shard_processes())  # engines outlive their agents
 
 
 @contextmanager

@@ -1,0 +1,78 @@
+"""Sim models in a catalog's words, and requests to their replicas as a client makes them."""
+
+from __future__ import annotations
+
+import http.client
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+REQUEST_S = 20.0
+QUICK_HEALTH = {"probe_every_s": 0.2, "misses": 2}
+
+
+def sim_model(
+    name: str,
+    *extra_args: str,
+    replicas: int = 1,
+    labels: Mapping[str, str] | None = None,
+    source: str = "",
+    engine: str = "sim",
+    health: Mapping[str, float] | None = None,
+    more_profiles: Mapping[str, Mapping[str, Any]] | None = None,
+    **profile: Any,
+) -> str:
+    """A model with a profile of its name, in TOML; one GPU, if nothing else is said."""
+    timings = {**QUICK_HEALTH, **(health or {})}
+    own = {"engine": engine, "gpus_per_node": 1, "extra_args": list(extra_args), "health": timings, **profile}
+    profiles = {name: own, **{other: {"engine": engine, **given} for other, given in (more_profiles or {}).items()}}
+    model = {"source": source or f"sim/{name}", "replicas": replicas, "profiles": list(profiles)}
+    tables = {f"models.{name}": {**model, "labels": dict(labels or {})}}
+    tables |= {f"profiles.{other}": dict(given) for other, given in profiles.items()}
+    return "\n".join(line for table, values in tables.items() for line in _table(table, values)) + "\n"
+
+
+def _table(name: str, values: Mapping[str, Any]) -> Iterator[str]:
+    yield f"[{name}]"
+    yield from (f"{json.dumps(key)} = {_toml(value)}" for key, value in values.items())
+
+
+def _toml(value: object) -> str:
+    if isinstance(value, Mapping):
+        return "{ " + ", ".join(f"{json.dumps(key)} = {_toml(each)}" for key, each in value.items()) + " }"
+    if isinstance(value, list | tuple):
+        return "[" + ", ".join(map(_toml, value)) + "]"
+    return json.dumps(value)
+
+
+@contextmanager
+def asked(address: str, model: str, **more: Any) -> Iterator[http.client.HTTPResponse]:
+    """The answer to a chat completion, as its head has come."""
+    body = {"model": model, "messages": [{"role": "user", "content": "Who are you?"}], "max_tokens": 8, **more}
+    connection = http.client.HTTPConnection(address, timeout=REQUEST_S)
+    try:
+        connection.request("POST", "/v1/chat/completions", json.dumps(body), {"content-type": "application/json"})
+        answer = connection.getresponse()
+        assert answer.status == http.HTTPStatus.OK, answer.read()
+        yield answer
+    finally:
+        connection.close()
+
+
+def complete(address: str, model: str) -> str:
+    """What the model says."""
+    with asked(address, model) as answer:
+        said: str = json.load(answer)["choices"][0]["message"]["content"]
+        return said
+
+
+def streamed(answer: http.client.HTTPResponse) -> Iterator[str]:
+    """The pieces of a streamed answer until its `[DONE]`; an AssertionError where it breaks off before."""
+    for line in answer:
+        data = line.decode().strip().removeprefix("data: ")
+        if data == "[DONE]":
+            return
+        if data:
+            yield json.loads(data)["choices"][0].get("delta", {}).get("content") or ""
+    raise AssertionError("the stream broke off")
