@@ -55,6 +55,8 @@ class ShardStatus:
     gpus: tuple[str, ...] = ()
     """What it was given."""
     port: int = 0
+    pid: int = 0
+    """Of the engine's front process; 0 while there is none."""
     argv: tuple[str, ...] = ()
     """The command line; empty before it was built. Nothing secret stands in it."""
     engine_version: str | None = None
