@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from llmgw_core.cli.asking import ask
+from llmgw_core.cli.asking import ask, ask_all
 from llmgw_core.cli.fleet import as_json_option
 from llmgw_core.cli.output import show
 from llmgw_core.cli.printable import printable_text
@@ -106,17 +107,32 @@ def _read(catalog: Path) -> str:
 def _wait_until_ready(context: Context, within_s: float) -> None:
     import time
 
-    end, told = time.monotonic() + within_s, ""
+    end, told = time.monotonic() + within_s, None
     while True:
-        replicas = ask(context, "replicas")
-        waiting = [each for each in replicas if each["state"] != "ready"]
-        now = "\n".join(f"  {each['id']} is {each['state']}: {each['reason']}" for each in waiting)
-        if now != told:
-            told = now
-            if not show("\n".join(map(printable_text, now.splitlines())) or "all replicas are ready"):
+        models, replicas = ask_all(context, [("models", {}), ("replicas", {})])
+        waiting = find_unsettled(models, replicas)
+        if waiting != told:
+            told = waiting
+            if not show("\n".join(printable_text(f"  {line}") for line in waiting) or "all replicas are ready"):
                 return
         if not waiting:
             return
         if time.monotonic() > end:
-            raise LlmgwError(f"{len(waiting)} of {len(replicas)} replicas were not ready within {within_s:g} s")
+            raise LlmgwError(f"not all replicas were ready within {within_s:g} s")
         time.sleep(FOLLOW_S)
+
+
+def find_unsettled(models: list[dict[str, Any]], replicas: list[dict[str, Any]]) -> list[str]:
+    """What is still to come until all is as desired; right even before the planner has looked at what was applied."""
+    lines = [
+        f"{each['id']} is {each['state']}: {each['reason'] or 'how it is to run was changed'}"
+        for each in replicas
+        if each["state"] != "ready" or each["outdated"]
+    ]
+    counts = {each["name"]: (each["ready"], each["wanted"]) for each in models}
+    running = Counter(each["model"] for each in replicas)
+    gone = {model: (count, 0) for model, count in running.items() if model not in counts}
+    for model, (ready, wanted) in {**counts, **gone}.items():
+        if ready != wanted and not any(line.startswith(f"{model}/") for line in lines):
+            lines.append(f"{model}: {ready} replicas are ready, and {wanted} wanted")
+    return lines

@@ -6,7 +6,7 @@ Rules: a list fits into one message; what one replica says in full is shown of t
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from typing import Any
 
 import attrs
@@ -58,7 +58,8 @@ async def list_replicas(plane: Plane, operator: str, arguments: Arguments) -> li
     """All that are wanted or not gone yet, by model and ordinal."""
     model = argument(arguments, "model", str, "")
     standings = _standings(plane, observe(plane))
-    views = [_outline(record, standing) for record, standing in standings if model in ("", record.model)]
+    offered = _offered(plane)
+    views = [_outline(record, standing, offered) for record, standing in standings if model in ("", record.model)]
     return fitting(views, LIST_BYTES, last=False)
 
 
@@ -69,7 +70,7 @@ async def show_replica(plane: Plane, operator: str, arguments: Arguments) -> dic
     shards = look_at(assignment.launch, world.nodes, frozenset()) if assignment else ()
     meeting = assignment.launch.rendezvous_port if assignment else None
     return {
-        **_outline(record, _standing(plane, record, world)),
+        **_outline(record, _standing(plane, record, world), _offered(plane)),
         "rendezvous": str(Endpoint(shards[0].place.address, meeting)) if meeting else "",
         "shards": [_shard(each) for each in shards],
         "first_failure": attrs.asdict(record.first_failure) if record.first_failure else None,
@@ -114,7 +115,12 @@ def _first_trouble(standings: Iterable[tuple[str, Standing]]) -> str:
     return ""
 
 
-def _outline(record: ReplicaRecord, standing: Standing) -> dict[str, Any]:
+def _offered(plane: Plane) -> frozenset[str]:
+    return frozenset(offer.key for offer in plane.deployment.offers.values())
+
+
+def _outline(record: ReplicaRecord, standing: Standing, offered: Container[str]) -> dict[str, Any]:
+    """`offered`: the keys of today's offers."""
     assignment = record.assignment
     return {
         "id": record.id,
@@ -123,6 +129,7 @@ def _outline(record: ReplicaRecord, standing: Standing) -> dict[str, Any]:
         "reason": clipped(standing.reason, REASON_CHARACTERS),
         "generation": record.generation,
         "failures": record.failures,
+        "outdated": assignment is not None and assignment.launch.offer.key not in offered,
         **_placed(assignment),
     }
 

@@ -210,7 +210,7 @@ class Cluster:
         return found
 
     def wait_for_replica(
-        self, id: str, state: str = "ready", above: int = 0, deadline_s: float = DEADLINE_S
+        self, id: str, state: str = "ready", above: int = -1, deadline_s: float = DEADLINE_S
     ) -> dict[str, Any]:
         """The replica, as soon as it is in that state, in a generation above that one."""
 
