@@ -94,6 +94,8 @@ class HealthTimings:
     probe_every_s: float = field(default=2.0, validator=_a_while)
     misses: int = field(default=3, validator=_between(1, 1000))
     """Probes in a row that must fail until a ready shard is unready."""
+    in_flight_s: float = field(default=120.0, validator=_a_while)
+    """How long requests in flight may take when the engine is to stop, before it is told to."""
     stall_s: float = field(default=120.0, validator=_a_while)
     """Without progress while requests run, or unready without a break: then it has failed."""
 

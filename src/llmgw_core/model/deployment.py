@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from enum import Enum
 
 from attrs import field, frozen
 
@@ -24,6 +25,8 @@ class Assignment:
     """Why it is being taken down; empty: it is to run."""
     ready_at: float | None = None
     """When it was first ready."""
+    failed: bool = False
+    """Whether it is being taken down because it failed."""
     launched: bool = False
     """Whether a node may have been told to start it: from then on, what is not there has gone."""
 
@@ -48,6 +51,37 @@ class ReplicaFailure:
     """The key of the offer that was tried."""
 
 
+class MoveKind(Enum):
+    DRAIN = "drain"
+    CHANGE = "change"
+    """How it is to run was changed."""
+
+
+@frozen
+class Move:
+    """A replica's replacement is brought up before the original goes."""
+
+    kind: MoveKind
+    why: str
+    """`gpu-01 drains`."""
+    began: float
+    """Seconds since 1970."""
+    targets: tuple[str, ...] = ()
+    """Keys of the offers that were made when it began."""
+    replacement: Assignment | None = None
+    """`None` between two tries, and when there will be no other one."""
+    steady_since: float | None = None
+    """Since when the replacement is ready without a break."""
+    tries: int = 0
+    """Replacements that failed."""
+    failed_on: tuple[str, ...] = ()
+    """Nodes on which they did."""
+    failure: ReplicaFailure | None = None
+    """The last of these."""
+    stop_first: bool = False
+    """Whether the original was stopped before, as the operator allowed; the move lasts until it is ready again."""
+
+
 @frozen
 class ReplicaRecord:
     """All that is remembered of one replica."""
@@ -58,6 +92,7 @@ class ReplicaRecord:
     generation: int = 0
     """Of the last attempt; 0 before the first."""
     assignment: Assignment | None = None
+    move: Move | None = None
     failures: int = 0
     """Attempts in a row that failed, or crashed soon after they were ready."""
     not_before: float = 0.0
@@ -73,3 +108,9 @@ class ReplicaRecord:
     last_failure: ReplicaFailure | None = None
     retired: bool = False
     """No longer wanted; kept for its generation, which never goes back."""
+
+    @property
+    def attempts(self) -> tuple[Assignment, ...]:
+        """What of it is placed: the original, and its replacement."""
+        replacement = self.move.replacement if self.move is not None else None
+        return tuple(each for each in (self.assignment, replacement) if each is not None)

@@ -92,6 +92,8 @@ class StopShard:
     replica: str
     generation: int
     rank: int
+    in_flight_s: float = 0.0
+    """How long the requests that it works on may go on before it is told to stop."""
 
 
 Order = RunShard | StopShard

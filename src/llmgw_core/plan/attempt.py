@@ -47,7 +47,8 @@ def _run(assignment: Assignment, seen: Sequence[Sighting]) -> Iterator[tuple[Sig
 def _stop(assignment: Assignment, seen: Sequence[Sighting]) -> Iterator[tuple[Sighting, Order]]:
     launch = assignment.launch
     head = seen[0]
+    in_flight_s = 0.0 if assignment.failed else launch.offer.profile.health.in_flight_s
     waits = assignment.head_first and head.reached and not head.gone
     for each in seen[:1] if waits else seen:
         if not each.gone:
-            yield each, StopShard(launch.replica, launch.generation, each.rank)
+            yield each, StopShard(launch.replica, launch.generation, each.rank, in_flight_s)

@@ -92,6 +92,8 @@ def examine(
 def _absent(node: ObservedNode) -> str:
     if node.state is not NodeState.ONLINE:
         return f"is {node.state.value}"
+    if node.draining:
+        return "drains"
     return "has not said yet what it runs" if node.shards is None else ""
 
 

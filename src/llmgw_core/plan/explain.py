@@ -74,7 +74,7 @@ def explain(world: World, model: str) -> Explanation:
 def placer_of(world: World) -> Placer:
     """What is free now, beside all that is decided and seen."""
     offers = offers_by_model(world.catalog, world.offers) if world.catalog is not None else {}
-    launches = [record.assignment.launch for record in world.records.values() if record.assignment is not None]
+    launches = [each.launch for record in world.records.values() for each in record.attempts]
     stale = tuple(find_stale(world.nodes, world.records))
     return Placer(survey(world.nodes, launches, stale), offers, world.refuted)
 

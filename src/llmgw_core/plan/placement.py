@@ -144,6 +144,8 @@ class Placer:
                 candidate.engine.help_digest or ""
             ):
                 found[name] = Refused(name, Filter.COMMAND, "refused its command")
+        for name in record.move.failed_on if record.move is not None else ():
+            found[name] = Refused(name, Filter.COMMAND, "failed to run its replacement")
         for name in sorted(self.rooms.strangers.get(record.id, ())):
             found[name] = Refused(name, Filter.ELIGIBLE, "still ends an earlier attempt of it")
         return found

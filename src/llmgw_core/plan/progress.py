@@ -30,6 +30,11 @@ class Terms:
     """Why it is to go; empty: it is to run."""
     superseded: int = 0
     """A generation above its own that a node reports; 0: there is none."""
+    called_off: str = ""
+    """Why its move is not to go on; empty: it is."""
+    soak_s: float = 0.0
+    """How long a replacement must have been ready."""
+    replacement_deadline_s: float = 0.0
 
 
 @frozen
@@ -50,9 +55,13 @@ def advance(record: ReplicaRecord, seen: Sequence[Sighting], terms: Terms) -> St
         if all(each.gone for each in seen):
             happenings += _told_stopped(record)
             record = drop(record, terms.now)
-    if record.assignment is None and terms.unwanted and not record.retired:
-        record = evolve(record, retired=True)
     return Step(record, tuple(happenings))
+
+
+def retired_if_over(record: ReplicaRecord, unwanted: str) -> ReplicaRecord:
+    """Nothing of it is left, and nobody wants it."""
+    over = unwanted and record.assignment is None and record.move is None
+    return evolve(record, retired=True) if over and not record.retired else record
 
 
 def _go_on(record: ReplicaRecord, assignment: Assignment, seen: Sequence[Sighting], terms: Terms) -> Step:

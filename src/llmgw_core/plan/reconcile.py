@@ -13,15 +13,17 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from attrs import define, evolve, field
 
 from llmgw_core.model.catalog import Catalog
-from llmgw_core.model.deployment import Assignment, ReplicaRecord
+from llmgw_core.model.deployment import Assignment, Move, ReplicaRecord
 from llmgw_core.model.launch import Launch, Offer, StopShard
 from llmgw_core.plan.attempt import is_ready, orders_of
 from llmgw_core.plan.loss import Losses, find_losses
 from llmgw_core.plan.offer import offers_by_model
+from llmgw_core.plan.move import advance_move, is_under_way
+from llmgw_core.plan.moving import Cause, find_cause_to_move, watch_traffic, why_called_off, why_not_now
 from llmgw_core.plan.placement import Placed, Placer, placing_order
-from llmgw_core.plan.progress import Terms, advance
+from llmgw_core.plan.progress import Terms, advance, retired_if_over
 from llmgw_core.plan.restart import after_change, is_stained, stable_at
-from llmgw_core.plan.rollout import plan_rollout
+from llmgw_core.plan.rollout import never_served
 from llmgw_core.plan.room import survey
 from llmgw_core.plan.roster import ordinal_of, plan_roster
 from llmgw_core.plan.sighting import Sighting, Stale, find_stale, highest_generations, look_at
@@ -52,16 +54,19 @@ class _Planning:
     records: dict[str, ReplicaRecord] = field(init=False)
     happenings: list[Happening] = field(factory=list)
     unplaced: dict[str, str] = field(factory=dict)
-    _seen: dict[str, tuple[Launch, tuple[Sighting, ...]]] = field(factory=dict)
+    blocked: dict[str, str] = field(factory=dict)
+    _seen: dict[tuple[str, int], tuple[Sighting, ...]] = field(factory=dict)
+    _placer: Placer | None = None
 
     def __attrs_post_init__(self) -> None:
         self.records = dict(self.world.records)
 
     def decide(self) -> Decision:
         wanted = self._call_the_roll()
-        self._roll_out(wanted)
+        self._stop_idle(wanted)
         self._advance(frozenset(wanted))
         self._place(wanted)
+        self._begin_moves(wanted)
         records = self._in_order()
         changed = [each for each in records if self._is_changed(each)]
         return Decision(
@@ -69,6 +74,7 @@ class _Planning:
             orders=tuple(self._orders(records)),
             happenings=tuple(self.happenings),
             unplaced=self.unplaced,
+            blocked=self.blocked,
             guarded=self.losses.reasons,
             look_again_at=min(self._times(wanted), default=None),
         )
@@ -88,60 +94,70 @@ class _Planning:
     def _rank(self, record: ReplicaRecord) -> int:
         """How little is lost with it."""
         if record.assignment is None or record.assignment.stopping:
+            return 3
+        if not self._serves(record.assignment):
             return 2
-        return 0 if self._serves(record) else 1
+        return 1 if self._cause(record) is not None else 0
 
-    def _serves(self, record: ReplicaRecord) -> bool:
+    def _serves(self, assignment: Assignment) -> bool:
         """Whether it is ready, as far as anybody can tell."""
-        if record.assignment is None or record.assignment.stopping:
-            return False
-        was_ready = record.assignment.ready_at is not None
-        return all(each.is_ready or (was_ready and not each.reached) for each in self._look(record))
+        was_ready = assignment.ready_at is not None
+        return all(each.is_ready or (was_ready and not each.reached) for each in self._look(assignment))
 
-    def _look(self, record: ReplicaRecord) -> tuple[Sighting, ...]:
-        if record.assignment is None:
+    def _look(self, assignment: Assignment | None) -> tuple[Sighting, ...]:
+        if assignment is None:
             return ()
-        launch = record.assignment.launch
-        known = self._seen.get(record.id)
-        if known is None or known[0] is not launch:
-            known = self._seen[record.id] = launch, look_at(launch, self.world.nodes, self.losses.lost)
-        return known[1]
+        launch = assignment.launch
+        key = (launch.replica, launch.generation)
+        if key not in self._seen:
+            self._seen[key] = look_at(launch, self.world.nodes, self.losses.lost)
+        return self._seen[key]
 
-    def _roll_out(self, wanted: Iterable[str]) -> None:
+    def _cause(self, record: ReplicaRecord) -> Cause | None:
+        return find_cause_to_move(record, self.world, self.offers.get(record.model, ()))
+
+    def _stop_idle(self, wanted: Iterable[str]) -> None:
         by_model: dict[str, list[ReplicaRecord]] = {}
         for name in wanted:
             record = self.records[name]
             by_model.setdefault(record.model, []).append(record)
         for model, records in by_model.items():
-            for record in plan_rollout(records, self.offers[model], self._is_ready):
-                why = "how it is to run was changed"
-                self._stop(record, why)
+            for record in never_served(records, self.offers[model], self._is_ready):
+                self._stop(record, "how it is to run was changed")
 
     def _is_ready(self, record: ReplicaRecord) -> bool:
         assignment = record.assignment
-        return assignment is not None and not assignment.stopping and is_ready(self._look(record))
+        return assignment is not None and not assignment.stopping and is_ready(self._look(assignment))
 
-    def _stop(self, record: ReplicaRecord, why: str) -> None:
-        assert record.assignment is not None  # noqa: S101 - only what was placed is outdated
-        self.records[record.id] = evolve(record, assignment=evolve(record.assignment, stopping=why))
+    def _stop(self, record: ReplicaRecord, why: str, move: Move | None = None) -> None:
+        assert record.assignment is not None  # noqa: S101 - only what was placed is stopped
+        self.records[record.id] = evolve(record, assignment=evolve(record.assignment, stopping=why), move=move)
         self.happenings.append(Happening("replica stopping", "", f"{record.id}: {why}"))
 
     def _advance(self, wanted: frozenset[str]) -> None:
         for record in self._in_order():
             if record.retired:
                 continue
-            step = advance(record, self._look(record), self._terms(record, wanted))
-            self.records[record.id] = step.record
+            terms = self._terms(record, wanted)
+            if record.move is None:
+                step = advance(record, self._look(record.assignment), terms)
+            else:
+                seen_new = self._look(record.move.replacement)
+                step = advance_move(record, self._look(record.assignment), seen_new, terms)
+            self.records[record.id] = retired_if_over(step.record, terms.unwanted)
             self.happenings += step.happenings
 
     def _terms(self, record: ReplicaRecord, wanted: frozenset[str]) -> Terms:
-        unwanted = "" if record.id in wanted else self._why_unwanted(record.model)
-        newest = self.highest.get(record.id, 0)
+        newest, move = self.highest.get(record.id, 0), record.move
+        replacement = move.replacement if move is not None else None
         return Terms(
             now=self.world.now,
-            deadline_s=self._deadline_s(record.assignment) if record.assignment is not None else 0.0,
-            unwanted=unwanted,
+            deadline_s=self._deadline_s(record.assignment),
+            unwanted="" if record.id in wanted else self._why_unwanted(record.model),
             superseded=newest if newest > record.generation else 0,
+            called_off="" if move is None else why_called_off(move, self._cause(record), self.world.drains),
+            soak_s=self.world.soak_s,
+            replacement_deadline_s=self._deadline_s(replacement),
         )
 
     def _why_unwanted(self, model: str) -> str:
@@ -149,28 +165,32 @@ class _Planning:
             return f"the catalog has no model {model} any more"
         return f"{self.world.wanted.get(model, self.catalog.models[model].replicas)} replicas of {model} are enough"
 
-    def _deadline_s(self, assignment: Assignment) -> float:
+    def _deadline_s(self, assignment: Assignment | None) -> float:
         """As the catalog says now: how patient one is with an engine needs no new start."""
+        if assignment is None:
+            return 0.0
         offer = assignment.launch.offer
         today = self.world.offers.get((offer.model, offer.profile_name), offer)
         return (today if today.key == offer.key else offer).profile.health.start_deadline_s
 
     def _place(self, wanted: Iterable[str]) -> None:
-        waiting = [record for name in wanted if (record := self._refresh(self.records[name])).assignment is None]
+        waiting = [record for name in wanted if _has_no_attempt(record := self._refresh(self.records[name]))]
         due = [record for record in waiting if record.not_before <= self.world.now]
-        if not due:
-            return
-        launches = [each.assignment.launch for each in self.records.values() if each.assignment is not None]
-        placer = Placer(survey(self.world.nodes, launches, self.stale), self.offers, self.world.refuted)
-        left = []
-        for record in sorted(due, key=lambda each: placing_order(each, self.offers[each.model])):
-            generation = max(record.generation, self.highest.get(record.id, 0)) + 1
-            placed = placer.place(record, generation)
+        for record in sorted(due, key=self._order):
+            placed = self._placer_now().place(record, self._next_generation(record))
             if placed is not None:
                 self._assign(record, placed)
             else:
-                left.append(record)
-        self.unplaced = {record.id: placer.why_not(record) for record in left}
+                self.unplaced[record.id] = self._placer_now().why_not(record)
+
+    def _placer_now(self) -> Placer:
+        if self._placer is None:
+            self._placer = self._make_placer(self.records.values())
+        return self._placer
+
+    def _make_placer(self, records: Iterable[ReplicaRecord]) -> Placer:
+        launches = [each.launch for record in records for each in record.attempts]
+        return Placer(survey(self.world.nodes, launches, self.stale), self.offers, self.world.refuted)
 
     def _refresh(self, record: ReplicaRecord) -> ReplicaRecord:
         if record.assignment is None and is_stained(record):
@@ -178,42 +198,76 @@ class _Planning:
             self.records[record.id] = record
         return record
 
+    def _order(self, record: ReplicaRecord) -> tuple[int, str, int]:
+        return placing_order(record, self.offers[record.model])
+
+    def _next_generation(self, record: ReplicaRecord) -> int:
+        return max(record.generation, self.highest.get(record.id, 0)) + 1
+
     def _assign(self, record: ReplicaRecord, placed: Placed) -> None:
-        launch = placed.launch
-        self.records[record.id] = evolve(
-            record,
-            generation=launch.generation,
-            assignment=Assignment(
-                launch,
-                placed_at=self.world.now,
-                workers_first=placed.workers_first,
-                head_first=placed.head_first,
-                engine_version=placed.engine_version,
-            ),
-        )
+        assignment = make_assignment(placed, self.world.now)
+        self.records[record.id] = evolve(record, generation=placed.launch.generation, assignment=assignment)
+        self._tell_placed("replica placed", placed.launch)
+
+    def _tell_placed(self, kind: str, launch: Launch, why: str = "") -> None:
         where = ", ".join(place.node for place in launch.places)
-        told = f"{record.id}, generation {launch.generation}: on {where} with profile {launch.offer.profile_name}"
-        self.happenings.append(Happening("replica placed", launch.places[0].node, told))
+        told = f"{launch.replica}, generation {launch.generation}: on {where} with profile {launch.offer.profile_name}"
+        self.happenings.append(Happening(kind, launch.places[0].node, f"{told}{why}"))
+
+    def _begin_moves(self, wanted: Iterable[str]) -> None:
+        there = [self.records[name] for name in wanted]
+        causes = {each.id: cause for each in there if _may_move(each) and (cause := self._cause(each)) is not None}
+        if not causes:
+            return
+        traffic = watch_traffic(there, causes, self.world.drains)
+        due = [self.records[name] for name in causes if not is_under_way(self.records[name])]
+        for record in sorted(due, key=lambda each: (causes[each.id].asked_at, *self._order(each))):
+            cause = causes[record.id]
+            why_not = why_not_now(record, cause, traffic, self.world) or self._begin_move(record, cause)
+            if why_not:
+                self.blocked[record.id] = why_not
+            else:
+                traffic.add(record, self.world.drains)
+
+    def _begin_move(self, record: ReplicaRecord, cause: Cause) -> str:
+        """Why it could not; empty: it has begun."""
+        move = cause.go_on(record.move, self.world.now)
+        moving = evolve(record, move=move)
+        placed = self._placer_now().place(moving, self._next_generation(record))
+        if placed is not None:
+            replacement = make_assignment(placed, self.world.now)
+            generation = placed.launch.generation
+            self.records[record.id] = evolve(record, generation=generation, move=evolve(move, replacement=replacement))
+            self._tell_placed("replacement placed", placed.launch, f", since {move.why}")
+            return ""
+        if cause.stop_first and self._fits_in_its_own_place(moving):
+            self._stop(record, f"{cause.why}, and it may stop first", evolve(move, stop_first=True))
+            return ""
+        way = "" if cause.stop_first else "; make room, or let it stop first with --allow-stop-first"
+        return f"no room for its replacement: {self._placer_now().why_not(moving)}{way}"
+
+    def _fits_in_its_own_place(self, record: ReplicaRecord) -> bool:
+        others = [each for each in self.records.values() if each.id != record.id]
+        return self._make_placer(others).place(record, self._next_generation(record)) is not None
 
     def _orders(self, records: Iterable[ReplicaRecord]) -> Iterator[OrderTo]:
         for each in self.stale:
             status = each.status
             yield OrderTo(each.node, StopShard(status.replica, status.generation, status.rank))
         for record in records:
-            if record.assignment is not None:
-                yield from orders_of(record.assignment, self._look(record))
+            for assignment in record.attempts:
+                yield from orders_of(assignment, self._look(assignment))
 
     def _times(self, wanted: Iterable[str]) -> Iterator[float]:
         """When time alone may change something."""
         now = self.world.now
-        for name in wanted:
-            record = self.records[name]
-            for at in self._times_of(record):
-                if at > now:
-                    yield at
+        records = [self.records[name] for name in wanted]
+        times = [at for record in records for at in self._times_of(record)]
+        times += [drain.until for drain in self.world.drains.values() if drain.until is not None]
+        return (at for at in times if at > now)
 
     def _times_of(self, record: ReplicaRecord) -> Iterator[float]:
-        assignment = record.assignment
+        assignment, move = record.assignment, record.move
         if assignment is None:
             yield record.not_before
         elif not assignment.stopping:
@@ -222,3 +276,17 @@ class _Planning:
                 yield assignment.placed_at + self._deadline_s(assignment)
             elif is_stained(record):
                 yield stable
+        if move is None or move.replacement is None or move.replacement.stopping:
+            return
+        if move.steady_since is not None:
+            yield move.steady_since + self.world.soak_s
+        elif move.replacement.ready_at is None:
+            yield move.replacement.placed_at + self._deadline_s(move.replacement)
+
+
+def _has_no_attempt(record: ReplicaRecord) -> bool:
+    return not record.attempts
+
+
+def _may_move(record: ReplicaRecord) -> bool:
+    return record.assignment is not None and not record.assignment.stopping

@@ -37,7 +37,9 @@ def delay_s(failures: int, kind: str = "") -> float:
 
 def has_failed(record: ReplicaRecord) -> bool:
     """Whether the attempt that it has, or had last, ended by a failure."""
-    return record.last_failure is not None and record.last_failure.generation == record.generation
+    if record.assignment is not None:
+        return record.assignment.failed
+    return record.failures > 0 and record.last_failure is not None
 
 
 def is_stained(record: ReplicaRecord) -> bool:
@@ -65,7 +67,7 @@ def fail(record: ReplicaRecord, failure: ReplicaFailure, help_digest: str | None
         first = failure
     return evolve(
         record,
-        assignment=evolve(record.assignment, stopping=failure.reason),
+        assignment=evolve(record.assignment, stopping=failure.reason, failed=True),
         first_failure=first,
         last_failure=failure,
         refused_by=refused_by,

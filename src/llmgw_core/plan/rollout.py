@@ -1,8 +1,8 @@
-"""Which replicas are started anew because how they are to run was changed.
+"""Which replicas are outdated, because how they are to run was changed, and which of them cost nobody anything.
 
 In: a model's wanted replicas, its offers, which are ready.  Out: those to stop now.  Pure.
-Rules: what never was ready costs nobody anything and goes at once; of those that serve one goes at a time, and only
-while every other one is ready. Where nothing is offered, nothing better is to come, and all stay.
+Rules: what never was ready costs nobody anything and goes at once; what serves moves (see `moving`). Where nothing is
+offered, nothing better is to come, and all stay.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ def is_outdated(assignment: Assignment, offers: Sequence[Offer]) -> bool:
     return all(offer.key != key for offer in offers)
 
 
-def plan_rollout(
+def never_served(
     records: Sequence[ReplicaRecord], offers: Sequence[Offer], is_ready: Callable[[ReplicaRecord], bool]
 ) -> list[ReplicaRecord]:
     """Those of one model that are to be stopped now, to be placed anew when they are gone."""
-    outdated = [
+    if not offers:
+        return []
+    return [
         each
         for each in records
-        if each.assignment is not None and not each.assignment.stopping and is_outdated(each.assignment, offers)
+        if each.assignment is not None
+        and not each.assignment.stopping
+        and each.assignment.ready_at is None
+        and each.move is None
+        and is_outdated(each.assignment, offers)
+        and not is_ready(each)
     ]
-    if not outdated or not offers:
-        return []
-    idle = [each for each in outdated if each.assignment and each.assignment.ready_at is None and not is_ready(each)]
-    if idle:
-        return idle
-    one = outdated[0]
-    return [one] if all(is_ready(each) for each in records if each is not one) else []

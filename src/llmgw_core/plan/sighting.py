@@ -96,7 +96,7 @@ def _status(node: ObservedNode | None, launch: Launch, rank: int) -> ShardStatus
 
 @frozen
 class Stale:
-    """A shard that runs where no current attempt has it."""
+    """A shard that runs where no attempt of today has it."""
 
     node: str
     status: ShardStatus
@@ -111,13 +111,14 @@ def find_stale(nodes: Mapping[str, ObservedNode], records: Mapping[str, ReplicaR
 
 
 def _is_current(record: ReplicaRecord | None, node: str, status: ShardStatus) -> bool:
-    if record is None or record.assignment is None:
+    if record is None:
         return False
-    launch = record.assignment.launch
-    return (
+    launches = (each.launch for each in record.attempts)
+    return any(
         launch.generation == status.generation
         and 0 <= status.rank < len(launch.places)
         and launch.places[status.rank].node == node
+        for launch in launches
     )
 
 

@@ -12,6 +12,7 @@ from attrs import field, frozen
 
 from llmgw_core.model.catalog import Catalog
 from llmgw_core.model.deployment import ReplicaRecord
+from llmgw_core.model.drain import Drain, Rollout
 from llmgw_core.model.launch import Offer, Order
 from llmgw_core.model.node import NodeFacts
 from llmgw_core.model.replica import frozen_mapping
@@ -31,6 +32,8 @@ class ObservedNode:
     settled: bool = False
     """Whether `shards` was said after the last order was heard: only then does absent mean gone."""
     last_heard: float = 0.0
+    draining: bool = False
+    """Whether it takes nothing new."""
 
 
 @frozen
@@ -46,6 +49,14 @@ class World:
     nodes: Mapping[str, ObservedNode] = field(factory=dict, converter=frozen_mapping, hash=False)
     refuted: Mapping[str, str] = field(factory=dict, converter=frozen_mapping, hash=False)
     """By fabric, what proves that it is none: no replica over several nodes there."""
+    drains: Mapping[str, Drain] = field(factory=dict, converter=frozen_mapping, hash=False)
+    """By node."""
+    rollouts: Mapping[str, Rollout] = field(factory=dict, converter=frozen_mapping, hash=False)
+    """By model, where a change was asked for again."""
+    applied_at: float = 0.0
+    """When the catalog was; seconds since 1970."""
+    soak_s: float = 10.0
+    """How long a replacement must have been ready without a break."""
     now: float = 0.0
     """Seconds since 1970."""
     lost_after_s: float = 60.0
@@ -76,6 +87,8 @@ class Decision:
     happenings: tuple[Happening, ...] = ()
     unplaced: Mapping[str, str] = field(factory=dict, converter=frozen_mapping, hash=False)
     """By replica id, why it has no place now."""
+    blocked: Mapping[str, str] = field(factory=dict, converter=frozen_mapping, hash=False)
+    """By replica id, why it cannot move away although it should."""
     guarded: tuple[str, ...] = ()
     """Why silent nodes keep their replicas although they would be lost by now; a line for each such loss."""
     look_again_at: float | None = None
