@@ -35,9 +35,7 @@ def is_under_way(record: ReplicaRecord) -> bool:
     return record.move is not None and (record.move.replacement is not None or record.move.stop_first)
 
 
-def advance_move(
-    record: ReplicaRecord, seen: Sequence[Sighting], seen_new: Sequence[Sighting], terms: Terms
-) -> Step:
+def advance_move(record: ReplicaRecord, seen: Sequence[Sighting], seen_new: Sequence[Sighting], terms: Terms) -> Step:
     """One replica that moves, one pass. `seen_new`: of its replacement's shards, empty where there is none."""
     step = advance(record, seen, terms)
     record, happenings = step.record, list(step.happenings)
@@ -49,9 +47,7 @@ def advance_move(
     return Step(step.record, (*happenings, *step.happenings))
 
 
-def _follow(
-    record: ReplicaRecord, move: Move, new: Assignment, seen: Sequence[Sighting], terms: Terms
-) -> Step:
+def _follow(record: ReplicaRecord, move: Move, new: Assignment, seen: Sequence[Sighting], terms: Terms) -> Step:
     if new.stopping:
         gone = all(each.gone for each in seen)
         return Step(evolve(record, move=evolve(move, replacement=None, steady_since=None))) if gone else Step(record)
@@ -92,7 +88,8 @@ def _rise(record: ReplicaRecord, move: Move, new: Assignment, seen: Sequence[Sig
         new = evolve(new, launched=True)
     if new.ready_at is None and is_ready(seen):
         new = evolve(new, ready_at=terms.now)
-        told = f"{record.id}, generation {new.launch.generation}: ready {terms.now - new.placed_at:.1f} s after it was placed"
+        took = f"ready {terms.now - new.placed_at:.1f} s after it was placed"
+        told = f"{record.id}, generation {new.launch.generation}: {took}"
         happenings.append(Happening("replacement ready", seen[0].place.node, told))
     since = (terms.now if move.steady_since is None else move.steady_since) if is_ready(seen) else None
     record = evolve(record, move=evolve(move, replacement=new, steady_since=since))
@@ -123,7 +120,7 @@ def _conclude(record: ReplicaRecord, terms: Terms) -> Step:
         return Step(record)
     if move.stop_first:
         again = record.assignment
-        over = again is not None and not again.stopping and again.ready_at is not None
-        return Step(evolve(record, move=None)) if over or terms.unwanted else Step(record)
-    over = terms.called_off or terms.unwanted or record.assignment is None
+        served = again is not None and not again.stopping and again.ready_at is not None
+        return Step(evolve(record, move=None)) if served or terms.unwanted else Step(record)
+    over = bool(terms.called_off or terms.unwanted or record.assignment is None)
     return Step(evolve(record, move=None)) if over else Step(record)

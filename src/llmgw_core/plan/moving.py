@@ -20,6 +20,9 @@ from llmgw_core.plan.move import is_exhausted, is_under_way
 from llmgw_core.plan.rollout import is_outdated
 from llmgw_core.plan.world import World
 
+TURN = "waits for its turn: "
+"""Before a reason that ends by itself."""
+
 
 @frozen
 class Cause:
@@ -124,13 +127,13 @@ def why_not_now(record: ReplicaRecord, cause: Cause, traffic: Traffic, world: Wo
     if cause.kind is MoveKind.CHANGE and record.model in traffic.halted:
         return f"{traffic.halted[record.model]}; {_way_on(record, cause)}"
     if record.model in traffic.models:
-        return f"another replica of {record.model} moves"
+        return f"{TURN}another replica of {record.model} moves"
     for node in cause.nodes:
         drain = world.drains[node]
         if drain.until is not None and world.now >= drain.until:
             return f"the deadline of the drain of {node} has passed; drain it again to go on"
         if traffic.nodes.get(node, 0) >= drain.max_parallel:
-            return f"{traffic.nodes[node]} of {node} move already"
+            return f"{TURN}{traffic.nodes[node]} of {node} move already"
     return ""
 
 
@@ -138,4 +141,3 @@ def _way_on(record: ReplicaRecord, cause: Cause) -> str:
     if cause.kind is MoveKind.DRAIN:
         return f"`llmgw ctl drain {cause.nodes[0]}` tries again"
     return f"`llmgw ctl rollout {record.model} --retry` tries again, `llmgw ctl rollback {record.model}` goes back"
-

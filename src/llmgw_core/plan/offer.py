@@ -9,8 +9,9 @@ from llmgw_core.model.launch import Offer
 
 
 def offers_by_model(catalog: Catalog, offers: Mapping[tuple[str, str], Offer]) -> dict[str, tuple[Offer, ...]]:
-    """Of each model, the preferred first."""
-    return {
-        name: tuple(offers[name, profile] for profile in model.profiles if (name, profile) in offers)
-        for name, model in catalog.models.items()
-    }
+    """Of each model, in the order in which they are given: the preferred first."""
+    found: dict[str, list[Offer]] = {name: [] for name in catalog.models}
+    for (model, _), offer in offers.items():
+        if model in found:
+            found[model].append(offer)
+    return {name: tuple(those) for name, those in found.items()}

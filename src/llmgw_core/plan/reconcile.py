@@ -17,9 +17,9 @@ from llmgw_core.model.deployment import Assignment, Move, ReplicaRecord
 from llmgw_core.model.launch import Launch, Offer, StopShard
 from llmgw_core.plan.attempt import is_ready, orders_of
 from llmgw_core.plan.loss import Losses, find_losses
-from llmgw_core.plan.offer import offers_by_model
 from llmgw_core.plan.move import advance_move, is_under_way
 from llmgw_core.plan.moving import Cause, find_cause_to_move, watch_traffic, why_called_off, why_not_now
+from llmgw_core.plan.offer import offers_by_model
 from llmgw_core.plan.placement import Placed, Placer, placing_order
 from llmgw_core.plan.progress import Terms, advance, retired_if_over
 from llmgw_core.plan.restart import after_change, is_stained, stable_at
@@ -205,7 +205,7 @@ class _Planning:
         return max(record.generation, self.highest.get(record.id, 0)) + 1
 
     def _assign(self, record: ReplicaRecord, placed: Placed) -> None:
-        assignment = make_assignment(placed, self.world.now)
+        assignment = _assignment_of(placed, self.world.now)
         self.records[record.id] = evolve(record, generation=placed.launch.generation, assignment=assignment)
         self._tell_placed("replica placed", placed.launch)
 
@@ -235,7 +235,7 @@ class _Planning:
         moving = evolve(record, move=move)
         placed = self._placer_now().place(moving, self._next_generation(record))
         if placed is not None:
-            replacement = make_assignment(placed, self.world.now)
+            replacement = _assignment_of(placed, self.world.now)
             generation = placed.launch.generation
             self.records[record.id] = evolve(record, generation=generation, move=evolve(move, replacement=replacement))
             self._tell_placed("replacement placed", placed.launch, f", since {move.why}")
@@ -282,6 +282,16 @@ class _Planning:
             yield move.steady_since + self.world.soak_s
         elif move.replacement.ready_at is None:
             yield move.replacement.placed_at + self._deadline_s(move.replacement)
+
+
+def _assignment_of(placed: Placed, now: float) -> Assignment:
+    return Assignment(
+        placed.launch,
+        placed_at=now,
+        workers_first=placed.workers_first,
+        head_first=placed.head_first,
+        engine_version=placed.engine_version,
+    )
 
 
 def _has_no_attempt(record: ReplicaRecord) -> bool:

@@ -68,11 +68,9 @@ class LightNode:
             self._stop(key)
             return
         launch = order.launch
-        if launch.generation < self.highest.get(launch.replica, 0):
+        if key not in self.shards and launch.generation < self.highest.get(launch.replica, 0):
             return
-        self.highest[launch.replica] = launch.generation
-        for other in [each for each in self.shards if each[0] == key[0] and each[1] < key[1]]:
-            self._stop(other)
+        self.highest[launch.replica] = max(launch.generation, self.highest.get(launch.replica, 0))
         self.runs[key] = order
         if key not in self.shards:
             place = launch.places[order.rank]
