@@ -7,7 +7,7 @@ move. A plan is made for all nodes together: what one move frees may take the ne
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from enum import Enum
 
 from attrs import evolve, field, frozen
@@ -102,7 +102,7 @@ def _with_drains(world: World, drains: Sequence[Drain]) -> World:
     return evolve(world, drains=all_drains, nodes=nodes)
 
 
-def _is_on(record: ReplicaRecord, nodes: Collection[str]) -> bool:
+def _is_on(record: ReplicaRecord, nodes: set[str]) -> bool:
     assignment = record.assignment
     return assignment is not None and not assignment.stopping and bool(nodes & set(_nodes_of(assignment.launch)))
 

@@ -2,7 +2,8 @@
 
 In: how many of each model are wanted, and the records.  Out: the ids that are wanted, and new records.  Pure.
 Rules: ids are `model/ordinal`, and a new one takes the smallest from 1 that is free; of too many, those that are not
-ready go first, then the highest ordinals. A record is never thrown away, since its generation must never go back.
+ready go first, then those that must move, then the highest ordinals. A record is never thrown away, since its
+generation must never go back.
 """
 
 from __future__ import annotations
