@@ -98,6 +98,48 @@ class ReplicaChanged:
     """JSON."""
 
 
+@frozen
+class DrainAsked:
+    """A node takes nothing new, and is emptied; asked again, with other terms."""
+
+    node: str
+    by: str
+    now: float
+    until: float | None
+    stop_first: bool
+    max_parallel: int
+
+
+@frozen
+class DrainEnded:
+    node: str
+
+
+@frozen
+class RolloutAsked:
+    """What failed of a model's change is to be tried anew."""
+
+    model: str
+    now: float
+    stop_first: bool
+
+
+@frozen
+class OffersServed:
+    """How a model's replicas ran before its change."""
+
+    model: str
+    offers: str
+    """JSON."""
+
+
+@frozen
+class RolledBack:
+    """The model is to run again as it did before its last change, until the next apply."""
+
+    model: str
+
+
 Change = (
     NodeConnected
     | CertificateSeen
@@ -110,4 +152,9 @@ Change = (
     | CatalogApplied
     | ModelScaled
     | ReplicaChanged
+    | DrainAsked
+    | DrainEnded
+    | RolloutAsked
+    | OffersServed
+    | RolledBack
 )

@@ -14,20 +14,8 @@ from importlib.resources import files
 from pathlib import Path
 
 from llmgw_core.errors import LlmgwError
-from llmgw_core.store.change import (
-    CatalogApplied,
-    CertificateSeen,
-    Change,
-    EventHappened,
-    ModelScaled,
-    NodeConnected,
-    NodeLastSeen,
-    NodeRemoved,
-    NodeReported,
-    ReplicaChanged,
-    SerialRevoked,
-    SerialUnrevoked,
-)
+from llmgw_core.store.change import Change
+from llmgw_core.store.statement import STATEMENTS
 
 _FULL = ("SQLITE_FULL", "SQLITE_IOERR_SHMSIZE")
 """The latter: there is no room for the memory that its processes share, which even a reader needs."""
@@ -132,81 +120,6 @@ def _migrate(connection: sqlite3.Connection) -> None:
 
 
 def _write(connection: sqlite3.Connection, change: Change) -> None:
-    match change:
-        case NodeConnected():
-            _write_connected(connection, change)
-        case CertificateSeen():
-            _write_certificate(connection, change)
-        case CatalogApplied():
-            connection.execute("DELETE FROM scale")
-            _insert(connection, "catalog", at=change.now, by=change.by, name=change.name, text=change.text)
-        case _:
-            connection.execute(*_statement(change))
-
-
-def _insert(connection: sqlite3.Connection, table: str, **values: object) -> None:
-    names, marks = ", ".join(values), ", ".join("?" * len(values))
-    connection.execute(f"INSERT INTO {table} ({names}) VALUES ({marks})", tuple(values.values()))  # noqa: S608 - ours
-
-
-def _statement(change: Change) -> tuple[str, tuple[object, ...]]:
-    """Of a change that is a single one."""
-    match change:
-        case NodeReported():
-            return (
-                "UPDATE node SET facts = ?, report_number = ?, last_seen = ?"
-                " WHERE name = ? AND instance = ? AND report_number < ?",
-                (change.facts, change.number, change.now, change.name, change.instance, change.number),
-            )
-        case NodeLastSeen():
-            return "UPDATE node SET last_seen = ? WHERE name = ?", (change.now, change.name)
-        case NodeRemoved():
-            return "DELETE FROM node WHERE name = ?", (change.name,)
-        case SerialRevoked():
-            return (
-                "INSERT OR IGNORE INTO revocation (serial, name, at, by, reason) VALUES (?, ?, ?, ?, ?)",
-                (change.serial, change.name, change.now, change.by, change.reason),
-            )
-        case SerialUnrevoked():
-            return "DELETE FROM revocation WHERE serial = ?", (change.serial,)
-        case ModelScaled():
-            return "INSERT OR REPLACE INTO scale (model, replicas) VALUES (?, ?)", (change.model, change.replicas)
-        case ReplicaChanged():
-            return "INSERT OR REPLACE INTO replica (id, record) VALUES (?, ?)", (change.id, change.record)
-        case EventHappened():
-            return (
-                "INSERT INTO event (at, node, kind, reason) VALUES (?, ?, ?, ?)",
-                (change.now, change.node, change.kind, change.reason),
-            )
-        case _:
-            raise AssertionError(f"{type(change).__name__} is written elsewhere")
-
-
-def _write_connected(connection: sqlite3.Connection, change: NodeConnected) -> None:
-    seen = CertificateSeen(change.name, change.role, change.serial, change.until, change.now)
-    _write_certificate(connection, seen)
-    connection.execute(
-        "INSERT INTO node"
-        " (name, serial, key_fingerprint, until, address, instance, report_number, first_seen, last_seen)"
-        " VALUES (:name, :serial, :key, :until, :address, :instance, 0, :now, :now)"
-        " ON CONFLICT (name) DO UPDATE SET"
-        " serial = :serial, key_fingerprint = :key, until = :until, address = :address,"
-        " report_number = CASE WHEN instance = :instance THEN report_number ELSE 0 END,"
-        " instance = :instance, last_seen = :now",
-        {
-            "name": change.name,
-            "serial": change.serial,
-            "key": change.key_fingerprint,
-            "until": change.until,
-            "address": change.address,
-            "instance": change.instance,
-            "now": change.now,
-        },
-    )
-
-
-def _write_certificate(connection: sqlite3.Connection, change: CertificateSeen) -> None:
-    connection.execute(
-        "INSERT OR IGNORE INTO certificate (serial, role, name, until, first_seen) VALUES (?, ?, ?, ?, ?)",
-        (change.serial, change.role, change.name, change.until, change.now),
-    )
+    values = {name: getattr(change, name) for name in type(change).__slots__ if name != "__weakref__"}
+    for statement in STATEMENTS[type(change)]:
+        connection.execute(statement, values)

@@ -6,6 +6,7 @@ import sqlite3
 
 from attrs import frozen
 
+from llmgw_core.model.drain import Drain, Rollout
 from llmgw_core.store.database import Database
 
 _LAST_EVENTS = 10_000
@@ -79,6 +80,33 @@ def read_scales(database: Database) -> dict[str, int]:
 def read_replicas(database: Database) -> dict[str, str]:
     """By id, JSON of each replica's record."""
     return {row["id"]: row["record"] for row in database.read("SELECT id, record FROM replica")}
+
+
+@frozen
+class Served:
+    """How a model's replicas ran before its last change."""
+
+    offers: str
+    """JSON."""
+    rolled_back: bool
+
+
+def read_drains(database: Database) -> dict[str, Drain]:
+    """By node."""
+    rows = database.read("SELECT node, by, at, until, stop_first, max_parallel FROM drain")
+    return {row["node"]: Drain(**{**dict(row), "stop_first": bool(row["stop_first"])}) for row in rows}
+
+
+def read_rollouts(database: Database) -> dict[str, Rollout]:
+    """By model."""
+    rows = database.read("SELECT model, at, stop_first FROM rollout")
+    return {row["model"]: Rollout(row["model"], row["at"], bool(row["stop_first"])) for row in rows}
+
+
+def read_served(database: Database) -> dict[str, Served]:
+    """By model."""
+    rows = database.read("SELECT model, offers, rolled_back FROM served")
+    return {row["model"]: Served(row["offers"], bool(row["rolled_back"])) for row in rows}
 
 
 def read_nodes(database: Database) -> tuple[StoredNode, ...]:
