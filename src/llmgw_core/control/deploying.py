@@ -18,9 +18,10 @@ from llmgw_core.control.plane import Plane
 from llmgw_core.model.catalog import MOST_REPLICAS, Catalog
 from llmgw_core.plan.preview import PlannedChange, what_changes
 from llmgw_core.plan.world import World
-from llmgw_core.store.change import CatalogApplied, ModelScaled
+from llmgw_core.store.change import CatalogApplied, ModelScaled, OffersServed
 from llmgw_core.store.reading import AppliedCatalog
 from llmgw_core.wire.facts import clipped
+from llmgw_core.wire.record import render_offers
 
 NAME_CHARACTERS = 200
 DETAIL_CHARACTERS = 500
@@ -34,7 +35,11 @@ async def apply(plane: Plane, operator: str, arguments: Arguments) -> list[dict[
     applied = AppliedCatalog(plane.now(), operator, name, text)
     replicas = sum(model.replicas for model in catalog.models.values())
     told = f"{name} by {operator}: {len(catalog.models)} models, {replicas} replicas"
-    await plane.writer.write(CatalogApplied(name, text, operator, applied.at), plane.event("catalog applied", "", told))
+    served = plane.deployment.have_served(offers)
+    before = [OffersServed(model, render_offers(those)) for model, those in served.items()]
+    event = plane.event("catalog applied", "", told)
+    await plane.writer.write(*before, CatalogApplied(name, text, operator, applied.at), event)
+    plane.deployment.served.update(served)
     plane.deployment.desire(applied, catalog, offers)
     plane.deployment.look_again()
     return changes
@@ -82,4 +87,4 @@ def _shown(change: PlannedChange) -> dict[str, Any]:
 
 def _with_catalog(world: World, catalog: Catalog) -> World:
     wanted = {name: model.replicas for name, model in catalog.models.items()}
-    return attrs.evolve(world, catalog=catalog, wanted=wanted, offers=make_offers(catalog))
+    return attrs.evolve(world, catalog=catalog, wanted=wanted, offers=make_offers(catalog), applied_at=world.now)

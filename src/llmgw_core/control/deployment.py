@@ -11,15 +11,25 @@ from llmgw_core.codec import BadFile, parse_catalog
 from llmgw_core.errors import LlmgwError
 from llmgw_core.model.catalog import Catalog
 from llmgw_core.model.deployment import ReplicaRecord
+from llmgw_core.model.drain import Drain, Rollout
 from llmgw_core.model.launch import Offer
 from llmgw_core.plan.world import Decision
 from llmgw_core.store.database import Database
-from llmgw_core.store.reading import AppliedCatalog, read_catalog, read_replicas, read_scales
+from llmgw_core.store.reading import (
+    AppliedCatalog,
+    read_catalog,
+    read_drains,
+    read_replicas,
+    read_rollouts,
+    read_scales,
+    read_served,
+)
 from llmgw_core.wire.message import MESSAGE_LIMIT_BYTES, Offers
-from llmgw_core.wire.record import offer_key, parse_record
+from llmgw_core.wire.record import offer_key, parse_offers, parse_record
 from llmgw_core.wire.text import encode
 
 OFFERS_BYTES = MESSAGE_LIMIT_BYTES // 2
+SOAK_S = 10.0
 OfferBook = Mapping[tuple[str, str], Offer]
 
 
@@ -49,9 +59,19 @@ class Deployment:
     applied: AppliedCatalog | None = None
     scales: dict[str, int] = field(factory=dict)
     offers: OfferBook = field(factory=dict)
+    """What is offered to the nodes now."""
+    drains: dict[str, Drain] = field(factory=dict)
+    """By node."""
+    rollouts: dict[str, Rollout] = field(factory=dict)
+    """By model."""
+    served: dict[str, tuple[Offer, ...]] = field(factory=dict)
+    """By model, how its replicas ran before its last change."""
+    rolled_back: set[str] = field(factory=set)
     records: dict[str, ReplicaRecord] = field(factory=dict)
     decision: Decision = field(factory=Decision)
     """The last one; for views, which show why something has no place."""
+    soak_s: float = SOAK_S
+    """How long a replacement must have been ready before its original goes."""
     _bell: trio.Event = field(factory=trio.Event)
 
     def look_again(self) -> None:
@@ -69,7 +89,31 @@ class Deployment:
         return {name: self.scales.get(name, model.replicas) for name, model in models.items()}
 
     def desire(self, applied: AppliedCatalog, catalog: Catalog, offers: OfferBook) -> None:
-        self.applied, self.catalog, self.offers, self.scales = applied, catalog, offers, {}
+        self.applied, self.catalog, self.offers = applied, catalog, offers
+        self.scales, self.rollouts, self.rolled_back = {}, {}, set()
+
+    def offers_of(self, model: str) -> tuple[Offer, ...]:
+        """What is offered of a model, the preferred first."""
+        return tuple(offer for (name, _), offer in self.offers.items() if name == model)
+
+    def have_served(self, offers: OfferBook) -> dict[str, tuple[Offer, ...]]:
+        """Of the models that `offers` changes, how those run whose replicas have been ready."""
+        keys = {record.model: set[str]() for record in self.records.values()}
+        for record in self.records.values():
+            if record.assignment is not None and record.assignment.ready_at is not None:
+                keys[record.model].add(record.assignment.launch.offer.key)
+        found = {}
+        for model, ready in keys.items():
+            today, then = self.offers_of(model), {offer.key for (name, _), offer in offers.items() if name == model}
+            if then and {offer.key for offer in today} != then and any(offer.key in ready for offer in today):
+                found[model] = today
+        return found
+
+    def roll_back(self, model: str) -> None:
+        """Offer of it what served before its last change, in place of what the catalog says."""
+        others = {key: offer for key, offer in self.offers.items() if key[0] != model}
+        self.offers = {**others, **{(model, offer.profile_name): offer for offer in self.served[model]}}
+        self.rolled_back.add(model)
 
     def load(self, database: Database) -> list[str]:
         """As it was stored; what could not be read."""
@@ -82,9 +126,23 @@ class Deployment:
             except (BadFile, TooMuchOffered) as error:
                 unreadable.append(f"the applied catalog {applied.name}: {error}")
         self.scales = {model: n for model, n in read_scales(database).items() if model in self.wanted}
+        self.drains, self.rollouts = read_drains(database), read_rollouts(database)
+        unreadable += self._load_served(database)
         for id, text in read_replicas(database).items():
             try:
                 self.records[id] = parse_record(text)
             except Exception as error:
                 unreadable.append(f"the record of {id}: {type(error).__name__}: {str(error)[:200]}")
+        return unreadable
+
+    def _load_served(self, database: Database) -> list[str]:
+        unreadable = []
+        for model, served in read_served(database).items():
+            try:
+                self.served[model] = parse_offers(served.offers)
+            except Exception as error:
+                unreadable.append(f"how {model} ran before: {type(error).__name__}: {str(error)[:200]}")
+                continue
+            if served.rolled_back and model in self.wanted:
+                self.roll_back(model)
         return unreadable

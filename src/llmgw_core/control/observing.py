@@ -16,14 +16,21 @@ def observe(plane: Plane) -> World:
         wanted=deployment.wanted,
         offers=deployment.offers,
         records=deployment.records,
-        nodes={name: _observe_node(plane.fleet, node, now) for name, node in plane.fleet.nodes.items()},
+        nodes={
+            name: _observe_node(plane.fleet, node, now, name in deployment.drains)
+            for name, node in plane.fleet.nodes.items()
+        },
+        drains=deployment.drains,
+        rollouts=deployment.rollouts,
+        applied_at=deployment.applied.at if deployment.applied else 0.0,
+        soak_s=deployment.soak_s,
         refuted={each.fabric: each.reason for each in refutations(plane.fleet)},
         now=now,
         lost_after_s=plane.fleet.pace.lost_after_s,
     )
 
 
-def _observe_node(fleet: Fleet, node: Node, now: float) -> ObservedNode:
+def _observe_node(fleet: Fleet, node: Node, now: float, draining: bool) -> ObservedNode:
     outbox = node.connection.outbox if node.connection and node.connection.live else None
     return ObservedNode(
         name=node.name,
@@ -32,4 +39,5 @@ def _observe_node(fleet: Fleet, node: Node, now: float) -> ObservedNode:
         shards=outbox.shards if outbox else None,
         settled=outbox.settled if outbox else False,
         last_heard=node.last_heard,
+        draining=draining,
     )

@@ -12,6 +12,7 @@ import trio
 from llmgw_core.control.arguments import Arguments, BadQuestion, argument, node_argument
 from llmgw_core.control.checking import check_engine
 from llmgw_core.control.deploying import apply, plan, scale
+from llmgw_core.control.draining import drain, list_drains, plan_drains, roll_back, show_rollout, undrain
 from llmgw_core.control.log_reading import read_log
 from llmgw_core.control.plane import Plane
 from llmgw_core.control.replica_view import explain_model, list_models, list_replicas, show_replica
@@ -58,11 +59,14 @@ async def remove_node(plane: Plane, operator: str, arguments: Arguments) -> None
         raise BadQuestion(f"{node.name} is connected from {node.address}; {way}")
     # Before the write: a node that comes back while it is written is a new one, and stays.
     del plane.fleet.nodes[node.name]
+    drain = plane.deployment.drains.pop(node.name, None)
     plane.deployment.look_again()
     try:
         await plane.writer.write(NodeRemoved(node.name), plane.event("node removed", node.name, f"by {operator}"))
     except LlmgwError:
         plane.fleet.nodes.setdefault(node.name, node)
+        if drain is not None:
+            plane.deployment.drains[node.name] = drain
         raise
 
 
@@ -98,6 +102,12 @@ OPERATIONS: Mapping[str, Callable[[Plane, str, Arguments], Awaitable[Any]]] = {
     "replica": show_replica,
     "explain": explain_model,
     "log": read_log,
+    "drain": drain,
+    "undrain": undrain,
+    "plan-drain": plan_drains,
+    "drains": list_drains,
+    "rollout": show_rollout,
+    "rollback": roll_back,
     "revoke": revoke,
     "unrevoke": unrevoke,
     "revocations": list_revocations,

@@ -26,7 +26,7 @@ from llmgw_core.wire.session import why_not_spoken
 FAILED_CHARACTERS = 2000
 NOTICE_S = 0.5
 """How often it is looked whether who asked is still there."""
-WAITING = ("engine-check", "log", "plan", "explain")
+WAITING = ("engine-check", "log", "plan", "plan-drain", "explain")
 """What only waits for somebody else, and ends with the link of who asked; all else is carried through."""
 IDLE_S = 600.0
 """An operator's link that asks nothing is closed after this."""

@@ -13,6 +13,8 @@ from contextlib import closing
 from importlib.resources import files
 from pathlib import Path
 
+import attrs
+
 from llmgw_core.errors import LlmgwError
 from llmgw_core.store.change import Change
 from llmgw_core.store.statement import STATEMENTS
@@ -23,6 +25,7 @@ _REFUSALS = (sqlite3.Error, OverflowError, ValueError)
 """The latter two: a number over 64 bits, and a text that is no Unicode."""
 CACHE_KIB = 256
 """Of each connection: little is read back (measured: as many writes as with SQLite's 2 MiB)."""
+_FIELDS = {kind: tuple(each.name for each in attrs.fields(kind)) for kind in STATEMENTS}
 BUSY_S = 5.0
 """How long a write waits for somebody else's (a backup tool's) lock."""
 
@@ -120,6 +123,6 @@ def _migrate(connection: sqlite3.Connection) -> None:
 
 
 def _write(connection: sqlite3.Connection, change: Change) -> None:
-    values = {name: getattr(change, name) for name in type(change).__slots__ if name != "__weakref__"}
+    values = {name: getattr(change, name) for name in _FIELDS[type(change)]}
     for statement in STATEMENTS[type(change)]:
         connection.execute(statement, values)

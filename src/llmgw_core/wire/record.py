@@ -12,6 +12,7 @@ from cattrs import Converter
 
 from llmgw_core.model.catalog import HealthTimings, Profile
 from llmgw_core.model.deployment import ReplicaRecord
+from llmgw_core.model.launch import Offer
 
 
 @cache
@@ -30,6 +31,14 @@ def render_record(record: ReplicaRecord) -> str:
 
 def parse_record(text: str) -> ReplicaRecord:
     return _converter().structure(json.loads(text), ReplicaRecord)
+
+
+def render_offers(offers: tuple[Offer, ...]) -> str:
+    return json.dumps(plain(offers), separators=(",", ":"))
+
+
+def parse_offers(text: str) -> tuple[Offer, ...]:
+    return _converter().structure(json.loads(text), tuple[Offer, ...])
 
 
 def offer_key(model: str, source: str, profile: Profile) -> str:
