@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import http.client
+import json
 import os
 import signal
 import socket
@@ -12,7 +14,8 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
-from attrs import evolve
+import trio
+from attrs import define, evolve
 
 from llmgw_core.agent.processes import lives, started_at
 from llmgw_core.engine import Stop, StopStep
@@ -48,6 +51,38 @@ def ask_engine(port: int, path: str = "/health") -> str:
     with socket.create_connection(("127.0.0.1", port), timeout=5) as connection:
         connection.sendall(f"GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n".encode())
         return connection.makefile("rb").read().decode()
+
+
+def metric(port: int, name: str) -> float:
+    """The sum of the metrics that end so."""
+    lines = ask_engine(port, "/metrics").splitlines()
+    return sum(float(line.split()[-1]) for line in lines if line.partition("{")[0].split(" ")[0].endswith(name))
+
+
+@define(eq=False)
+class Stream:
+    """A streamed completion, read in a thread."""
+
+    port: int
+    tokens: int
+    text: str = ""
+    chunks: int = 0
+    ended: bool = False
+
+    def read(self) -> None:
+        body = json.dumps({"model": "m", "prompt": "x", "max_tokens": self.tokens, "stream": True})
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
+        try:
+            connection.request("POST", "/v1/completions", body, {"content-type": "application/json"})
+            with connection.getresponse() as answer:
+                for line in answer:
+                    self.text += line.decode()
+                    self.chunks += line.startswith(b"data:")
+        except (OSError, http.client.HTTPException):
+            pass  # a stream that is cut
+        finally:
+            connection.close()
+            self.ended = True
 
 
 async def kill_front(node: RunningNode, pid: int) -> ProcessId:
@@ -328,13 +363,13 @@ async def test_weights_that_are_not_there_are_told_before_anything_starts(tmp_pa
         assert (status.failure.kind, status.failure.reason) == ("weights", "/models/m: no such directory")
 
 
-async def test_a_newer_attempt_ends_the_older_and_older_orders_are_ignored(tmp_path: Path) -> None:
-    launch = a_launch(generation=3)
-    newer = evolve(a_launch(), generation=4)
+async def test_two_attempts_run_side_by_side_and_older_ones_are_not_begun_again(tmp_path: Path) -> None:
+    launch, newer = a_launch(generation=3), a_launch(generation=4)
     async with running_node(tmp_path) as node:
         await node.ready(launch)
         await node.ready(newer)
-        assert node.status(launch) is None
+        assert {each.marker for each in marked_processes(tmp_path)} == {"m/1#0@3", "m/1#0@4"}
+        await node.stop(launch)
         node.run(launch)
         assert node.status(launch) is None
         assert {each.marker for each in marked_processes(tmp_path)} == {"m/1#0@4"}
@@ -342,6 +377,39 @@ async def test_a_newer_attempt_ends_the_older_and_older_orders_are_ignored(tmp_p
     async with running_node(tmp_path) as node:
         node.run(launch)
         assert node.runtime.statuses() == ()
+
+
+async def test_requests_in_flight_end_before_the_engine_is_told_to_stop(tmp_path: Path) -> None:
+    launch = a_launch("--tokens-per-second", "20")
+    async with running_node(tmp_path) as node, trio.open_nursery() as nursery:
+        await node.ready(launch)
+        stream = Stream(launch.places[0].port, tokens=40)
+        nursery.start_soon(trio.to_thread.run_sync, stream.read)
+        await wait_until(lambda: stream.chunks > 1, "the stream runs")
+        node.ask_to_stop(launch, in_flight_s=30.0)
+        status = await node.wait(launch, ShardPhase.STOPPING)
+        await wait_until(lambda: "in flight" in node.reason(launch) or stream.ended, "it waits for the stream")
+        assert status.pid
+        await wait_until(lambda: node.status(launch) is None, "the shard gone")
+        assert stream.ended
+        assert stream.text.rstrip().endswith("data: [DONE]")
+
+
+async def test_requests_in_flight_are_waited_for_no_longer_than_was_said(tmp_path: Path) -> None:
+    launch = a_launch("--fault-hang-after-ready", "0")
+    async with running_node(tmp_path) as node, trio.open_nursery() as nursery:
+        await node.ready(launch)
+        stream = Stream(launch.places[0].port, tokens=4)
+        nursery.start_soon(trio.to_thread.run_sync, stream.read)
+        await wait_until(lambda: metric(launch.places[0].port, "requests_running") > 0, "the request hangs")
+        node.ask_to_stop(launch, in_flight_s=600.0)
+        await wait_until(lambda: "in flight" in node.reason(launch), "it waits")
+        node.ask_to_stop(launch, in_flight_s=0.0)
+        await wait_until(lambda: "SIGTERM was sent" in node.reason(launch), "it is told to stop")
+        status = node.status(launch)
+        assert status is not None
+        os.kill(status.pid, signal.SIGKILL)
+        await wait_until(lambda: node.status(launch) is None, "the shard gone")
 
 
 async def test_a_stop_wins_in_every_phase(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ import trio
 from llmgw_core.engine import Endpoint, Reply, ReplyKind, Secret
 
 BODY_BYTES = 64 * 1024
+METRICS_BYTES = 4 * 1024 * 1024
 
 
 async def ask(

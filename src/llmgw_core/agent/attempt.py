@@ -9,7 +9,7 @@ Rule: an agent that is ended leaves the shard as it is.
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from contextlib import suppress
 from enum import IntEnum
 from pathlib import Path
@@ -18,13 +18,14 @@ import trio
 from attrs import define, evolve, field
 
 from llmgw_core.agent.family import ENGINE, Family
+from llmgw_core.agent.in_flight import wait_until_idle
 from llmgw_core.agent.node import Node
 from llmgw_core.agent.preparing import Prepared, Trouble, prepare, shard_of
 from llmgw_core.agent.reaper_link import Held, ReaperGone
 from llmgw_core.agent.shard_files import Kept
 from llmgw_core.agent.starting import Starting, attach, find_reaper
 from llmgw_core.agent.watching import Watch
-from llmgw_core.engine import Exit, Failure, FailureKind, LaunchOrder, Shard, Stop
+from llmgw_core.engine import Exit, Failure, FailureKind, LaunchOrder, Probe, Shard, Stop
 from llmgw_core.errors import LlmgwError
 from llmgw_core.model.launch import Launch, RunShard, Stage
 from llmgw_core.model.shard import ShardFailure, ShardPhase, ShardStatus
@@ -58,8 +59,6 @@ class Attempt:
     launch: Launch
     rank: int
     changed: Callable[[], None]
-    older: Callable[[], Awaitable[None]]
-    """Returns when nothing of earlier attempts at this shard is left."""
     kept: Kept
     adopted: bool = False
     """Whether an earlier agent began it."""
@@ -120,6 +119,14 @@ class Attempt:
                 if self.kept.failure is None:
                     self.show(ShardPhase.STOPPING, "it was told to stop")
 
+    def stop(self, in_flight_s: float) -> None:
+        """To be gone; said again, the shorter wait for its requests in flight counts."""
+        until = self.node.now() + in_flight_s
+        if self.wanted is Wanted.GONE:
+            until = min(until, self.kept.in_flight_until)
+        self.kept = evolve(self.kept, in_flight_until=until)
+        self.want(Wanted.GONE)
+
     def show(self, phase: ShardPhase, reason: str = "") -> None:
         if (phase, reason) != (self.kept.phase, self.reason):
             self.kept, self.reason = evolve(self.kept, phase=phase), reason
@@ -159,11 +166,10 @@ class Attempt:
         try:
             if not self.adopted:
                 self.show(ShardPhase.PREPARING, "earlier attempts must be gone first")
-            await self.older()
             if self.adopted and self.kept.failure is not None:
                 return self.kept.failure
             if self.adopted and await attach(self, nursery):
-                shard = self._adopted_shard()
+                shard = self._asked_shard()
             else:
                 shard = await self._bring_up(nursery)
             return await self._watch(shard)
@@ -211,7 +217,7 @@ class Attempt:
             boot_id=self.node.boot_id,
         )
 
-    def _adopted_shard(self) -> Shard:
+    def _asked_shard(self) -> Shard:
         """As its command was built for; what it is asked with does not depend on the executable."""
         work = str(self.directory / "work")
         profile = placed_profile(self.launch.offer.profile, self.kept.sidecar_ports, work)
@@ -264,10 +270,20 @@ class Attempt:
             if self.family.link is None and self.adopted:
                 with suppress(ReaperGone):
                     await find_reaper(self, nursery)
+            if self.kept.failure is None and self.kept.seen_ready:
+                await wait_until_idle(self._probe(), self._in_flight_left_s, self._say)
             hurried = self.kept.failure is not None
             stop = hurry(self.kept.stop, FAILED_GRACE_S) if hurried else self.kept.stop
             await self.family.end(stop, 0.0 if hurried else ORPHAN_GRACE_S)
         self.node.lent_ports.difference_update(self.kept.sidecar_ports.values())
+
+    def _probe(self) -> Probe | None:
+        with suppress(LlmgwError):
+            return self.node.engines.health_probe(self._asked_shard())
+        return None
+
+    def _in_flight_left_s(self) -> float:
+        return self.kept.in_flight_until - self.node.now()
 
     async def note_watched(self, watched: Watched, lost: str) -> None:
         """`lost` says what of its output the disk did not take."""
@@ -290,18 +306,18 @@ def hurry(stop: Stop, most_s: float) -> Stop:
     return evolve(stop, steps=tuple(evolve(step, wait_s=min(step.wait_s, most_s)) for step in stop.steps))
 
 
-def begin(node: Node, order: RunShard, changed: Callable[[], None], older: Callable[[], Awaitable[None]]) -> Attempt:
+def begin(node: Node, order: RunShard, changed: Callable[[], None]) -> Attempt:
     kept = Kept(order=order, phase=ShardPhase.PREPARING)
-    attempt = Attempt(node, order.launch, order.rank, changed, older, kept)
+    attempt = Attempt(node, order.launch, order.rank, changed, kept)
     attempt.want(WANTED[order.stage])
     return attempt
 
 
-def adopt(node: Node, kept: Kept, changed: Callable[[], None], older: Callable[[], Awaitable[None]]) -> Attempt:
+def adopt(node: Node, kept: Kept, changed: Callable[[], None]) -> Attempt:
     """What an earlier agent began, and had not seen gone."""
     if kept.boot_id != node.boot_id:
         kept = evolve(kept, reaper=None, fronts={})  # these pids are others' now
-    attempt = Attempt(node, kept.order.launch, kept.order.rank, changed, older, kept, adopted=True)
+    attempt = Attempt(node, kept.order.launch, kept.order.rank, changed, kept, adopted=True)
     if kept.failure is not None:
         attempt.reason = kept.failure.reason
     started = kept.phase not in (ShardPhase.PREPARING, ShardPhase.PREPARED)

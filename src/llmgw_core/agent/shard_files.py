@@ -44,6 +44,8 @@ class Kept:
     phase: ShardPhase
     failure: ShardFailure | None = None
     stopping: bool = False
+    in_flight_until: float = 0.0
+    """Until when its requests in flight are waited for, once it is to stop; seconds since 1970."""
     argv: tuple[str, ...] = ()
     stop: Stop = field(factory=Stop)
     workers_first: bool = False

@@ -1,20 +1,18 @@
 """All shards of this node: orders in, what runs out.
 
-Rules: an order counts at once, so that the list that is said next has it; an attempt that is older than the highest
-seen of its replica is ignored, and one that is running is told to stop by a newer; a shard is in the list until nothing
-of it is left.
+Rules: an order counts at once, so that the list that is said next has it; an order to begin an attempt that is older
+than the highest seen of its replica is ignored; two attempts at one replica may run, while it moves; a shard is in the
+list until nothing of it is left.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
-from functools import partial
 
 import trio
 from attrs import define, field
 
-from llmgw_core.agent.attempt import WANTED, Attempt, Wanted, adopt, begin
+from llmgw_core.agent.attempt import WANTED, Attempt, adopt, begin
 from llmgw_core.agent.logs import read_log
 from llmgw_core.agent.node import Node
 from llmgw_core.agent.shard_files import Kept
@@ -46,7 +44,7 @@ class Shards:
         self._raise_highest(launch.replica, launch.generation)
         self.node.lent_ports.update(kept.sidecar_ports.values())
         key = (launch.replica, kept.order.rank, launch.generation)
-        self._add(key, adopt(self.node, kept, self._tell, partial(self._older_gone, key)))
+        self._add(key, adopt(self.node, kept, self._tell))
 
     async def live(self) -> None:
         """One task for each attempt, until cancelled, which leaves all as it is."""
@@ -68,24 +66,22 @@ class Shards:
         match order:
             case RunShard():
                 self._run(order)
-            case StopShard(replica=replica, generation=generation, rank=rank):
+            case StopShard(replica=replica, generation=generation, rank=rank, in_flight_s=in_flight_s):
                 self._raise_highest(replica, generation)
-                for attempt in self._of(replica, rank, generation):
-                    attempt.want(Wanted.GONE)
+                if attempt := self._attempts.get((replica, rank, generation)):
+                    attempt.stop(in_flight_s)
 
     def _run(self, order: RunShard) -> None:
         launch = order.launch
         key = (launch.replica, order.rank, launch.generation)
+        if key in self._attempts:
+            self._attempts[key].want(WANTED[order.stage])
+            return
         if launch.generation < self.node.files.highest.get(launch.replica, 0):
             _log.warning("order ignored", extra={"shard": launch.shard_id(order.rank), "reason": "an old generation"})
             return
         self._raise_highest(launch.replica, launch.generation)
-        if key in self._attempts:
-            self._attempts[key].want(WANTED[order.stage])
-            return
-        for attempt in self._of(launch.replica, order.rank, launch.generation - 1):
-            attempt.want(Wanted.GONE)
-        self._add(key, begin(self.node, order, self._tell, partial(self._older_gone, key)))
+        self._add(key, begin(self.node, order, self._tell))
 
     def _add(self, key: _Key, attempt: Attempt) -> None:
         self._attempts[key] = attempt
@@ -95,17 +91,6 @@ class Shards:
 
     def _raise_highest(self, replica: str, generation: int) -> None:
         self.node.files.highest[replica] = max(generation, self.node.files.highest.get(replica, 0))
-
-    def _of(self, replica: str, rank: int, up_to: int) -> Iterator[Attempt]:
-        for each in tuple(self._attempts.values()):
-            if each.key[:2] == (replica, rank) and each.launch.generation <= up_to:
-                yield each
-
-    async def _older_gone(self, key: _Key) -> None:
-        replica, rank, generation = key
-        for attempt in self._of(replica, rank, generation - 1):
-            attempt.want(Wanted.GONE)
-            await attempt.gone.wait()
 
     def statuses(self) -> tuple[ShardStatus, ...]:
         return tuple(self._attempts[key].status() for key in sorted(self._attempts))

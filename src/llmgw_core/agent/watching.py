@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import trio
 from attrs import define, evolve, field
 
-from llmgw_core.agent.asking import ask
+from llmgw_core.agent.asking import METRICS_BYTES, ask
 from llmgw_core.agent.family import ENGINE
 from llmgw_core.agent.ports import judge_listener
 from llmgw_core.agent.processes import lives
@@ -35,8 +35,6 @@ from llmgw_core.plan.health_watch import (
 
 if TYPE_CHECKING:
     from llmgw_core.agent.attempt import Attempt
-
-METRICS_BYTES = 4 * 1024 * 1024
 
 
 @define(eq=False)

@@ -80,8 +80,12 @@ class RunningNode:
     def run(self, launch: Launch, rank: int = 0, stage: Stage = Stage.RUN) -> None:
         self.runtime.order(RunShard(launch, rank, stage))
 
-    def ask_to_stop(self, launch: Launch, rank: int = 0) -> None:
-        self.runtime.order(StopShard(launch.replica, launch.generation, rank))
+    def ask_to_stop(self, launch: Launch, rank: int = 0, in_flight_s: float = 0.0) -> None:
+        self.runtime.order(StopShard(launch.replica, launch.generation, rank, in_flight_s))
+
+    def reason(self, launch: Launch, rank: int = 0) -> str:
+        status = self.status(launch, rank)
+        return status.reason if status is not None else ""
 
     def status(self, launch: Launch, rank: int = 0) -> ShardStatus | None:
         key = (launch.replica, launch.generation, rank)
