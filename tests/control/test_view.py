@@ -26,7 +26,7 @@ def test_a_hundred_of_the_worst_fit_and_every_node_and_fabric_is_shown() -> None
     fleet, facts = Fleet(0.0), worst()
     for number in range(100):
         fleet.nodes[f"n{number}"] = Node(f"n{number}", "", "", 1e9, "", "", 1, facts, 0.0, 0.0)
-    nodes, fabrics = node_views(fleet, 1.0), fabric_views(fleet, 1.0)
+    nodes, fabrics = node_views(fleet, 1.0, {}), fabric_views(fleet, 1.0)
     assert (len(nodes), len(fabrics)) == (100, 64)
     assert len(json.dumps(nodes)) < MESSAGE_LIMIT_BYTES // 4
     assert len(json.dumps(fabrics)) < MESSAGE_LIMIT_BYTES // 2

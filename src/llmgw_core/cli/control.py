@@ -34,9 +34,24 @@ _seconds = click.FloatRange(0.05, 7 * 24 * 3600.0)
     metavar="SECONDS",
     help="When a silent node is lost.",
 )
+@click.option(
+    "--soak",
+    type=click.FloatRange(min=0),
+    default=10.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="How long a replacement must have been ready before its original stops.",
+)
 @click.option("--log-json", is_flag=True, help="Log JSON lines.")
 def control(
-    identity: str, state: Path, listen: str, ca_dir: Path | None, heartbeat: float, lost_after: float, log_json: bool
+    identity: str,
+    state: Path,
+    listen: str,
+    ca_dir: Path | None,
+    heartbeat: float,
+    lost_after: float,
+    soak: float,
+    log_json: bool,
 ) -> None:
     """Run the control plane: it decides, and agents and operators call it."""
     import trio
@@ -48,7 +63,8 @@ def control(
 
     host, port = _parse_listen(listen)
     set_up_logs(as_json=log_json)
-    settings = ControlSettings(state, identity_files(identity), host, port, ca_dir, Pace(heartbeat, lost_after))
+    pace = Pace(heartbeat, lost_after)
+    settings = ControlSettings(state, identity_files(identity), host, port, ca_dir, pace, soak)
     trio.run(run_control, settings)
 
 

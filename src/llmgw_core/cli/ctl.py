@@ -16,6 +16,8 @@ from llmgw_core.cli.lazy import LazyGroup
         "apply": ("llmgw_core.cli.deploying:apply", "Make a catalog what is desired."),
         "backup": ("llmgw_core.cli.fleet:backup", "Copy the store to a file on the control plane's machine."),
         "cert": ("llmgw_core.cli.cert:cert", "Revoke certificates, take it back, and list what is revoked."),
+        "drain": ("llmgw_core.cli.draining:drain", "Empty nodes: replacements are ready before originals stop."),
+        "drains": ("llmgw_core.cli.draining:drains", "List the nodes that drain."),
         "engine-check": (
             "llmgw_core.cli.engine_check:engine_check",
             "Say whether an engine still accepts every flag that llmgw would pass.",
@@ -30,7 +32,10 @@ from llmgw_core.cli.lazy import LazyGroup
         "plan": ("llmgw_core.cli.deploying:plan", "Show what applying a catalog would change."),
         "replica": ("llmgw_core.cli.replicas:replica", "Show all that is known of a replica."),
         "replicas": ("llmgw_core.cli.replicas:replicas", "List the replicas."),
+        "rollback": ("llmgw_core.cli.draining:rollback", "Run a model again as before its last change."),
+        "rollout": ("llmgw_core.cli.draining:rollout", "Show how far a change of a model is."),
         "scale": ("llmgw_core.cli.deploying:scale", "Run another number of replicas of a model."),
+        "undrain": ("llmgw_core.cli.draining:undrain", "Let a node take replicas again."),
         "use": ("llmgw_core.cli.context:use", "Write the context file, so that commands need no flags."),
     },
 )

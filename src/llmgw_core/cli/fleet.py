@@ -61,7 +61,7 @@ def _row(node: dict[str, Any]) -> tuple[str, ...]:
     more = f" (+{len(troubles) - 1} more: llmgw ctl node {node['name']})" if len(troubles) > 1 else ""
     return (
         node["name"],
-        node["state"],
+        _state(node),
         _gpus(facts),
         ", ".join(fabric["name"] for fabric in facts.get("fabrics", ())) or "-",
         ", ".join(_engine(engine) for engine in facts.get("engines", ()) if engine.get("executable")) or "-",
@@ -69,6 +69,10 @@ def _row(node: dict[str, Any]) -> tuple[str, ...]:
         time_text(node["last_seen"]),
         f"{troubles[0]}{more}" if troubles else "",
     )
+
+
+def _state(node: dict[str, Any]) -> str:
+    return f"{node['state']}, {node['drain']}" if node.get("drain") else str(node["state"])
 
 
 def _gpus(facts: dict[str, Any]) -> str:
@@ -102,7 +106,7 @@ def node(context: Context, name: str, as_json: bool) -> None:
 def render_node(found: dict[str, Any]) -> str:
     facts = found["facts"] or {}
     lines = [
-        f"{found['name']}: {found['state']}, from {found['address']}, agent {facts.get('agent_version', 'unknown')}",
+        f"{found['name']}: {_state(found)}, from {found['address']}, agent {facts.get('agent_version', 'unknown')}",
         f"  first seen  {time_text(found['first_seen'])}",
         f"  last seen   {time_text(found['last_seen'])}",
         f"  certificate {found['days_left']} days left",

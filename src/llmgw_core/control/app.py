@@ -20,6 +20,7 @@ from pathlib import Path
 import trio
 from attrs import field, frozen
 
+from llmgw_core.control.deployment import SOAK_S, Deployment
 from llmgw_core.control.fleet import Fleet
 from llmgw_core.control.loop import plan_for_ever
 from llmgw_core.control.plane import Plane, log
@@ -54,6 +55,7 @@ class ControlSettings:
     port: int = CONTROL_PORT
     authority: Path | None = None
     pace: Pace = field(factory=Pace)
+    soak_s: float = SOAK_S
 
 
 @contextmanager
@@ -87,7 +89,8 @@ async def run_control(
         database, reading = (Database(settings.state / STORE_FILE) for _ in range(2))
         try:
             async with open_writer(database) as writer:
-                plane = Plane(Fleet(_clock(), settings.pace), reading, writer, _clock, settings.authority)
+                deployment = Deployment(soak_s=settings.soak_s)
+                plane = Plane(Fleet(_clock(), settings.pace), reading, writer, _clock, settings.authority, deployment)
                 plane.fleet.load(read_nodes(reading), read_revocations(reading))
                 for what in plane.deployment.load(reading):
                     log.error("stored and unreadable", extra={"reason": what})

@@ -41,7 +41,7 @@ async def apply(plane: Plane, operator: str, arguments: Arguments) -> list[dict[
     await plane.writer.write(*before, CatalogApplied(name, text, operator, applied.at), event)
     plane.deployment.served.update(served)
     plane.deployment.desire(applied, catalog, offers)
-    plane.deployment.look_again()
+    plane.deployment.desire_again()
     return changes
 
 
@@ -66,7 +66,7 @@ async def scale(plane: Plane, operator: str, arguments: Arguments) -> None:
     told = plane.event("model scaled", "", f"{model} from {before} to {replicas} by {operator}")
     await plane.writer.write(ModelScaled(model, replicas), told)
     plane.deployment.scales[model] = replicas
-    plane.deployment.look_again()
+    plane.deployment.desire_again()
 
 
 def _catalog_argument(arguments: Arguments) -> tuple[str, str, Catalog]:

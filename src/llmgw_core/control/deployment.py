@@ -13,6 +13,7 @@ from llmgw_core.model.catalog import Catalog
 from llmgw_core.model.deployment import ReplicaRecord
 from llmgw_core.model.drain import Drain, Rollout
 from llmgw_core.model.launch import Offer
+from llmgw_core.plan.drain import DrainState
 from llmgw_core.plan.world import Decision
 from llmgw_core.store.database import Database
 from llmgw_core.store.reading import (
@@ -72,11 +73,25 @@ class Deployment:
     """The last one; for views, which show why something has no place."""
     soak_s: float = SOAK_S
     """How long a replacement must have been ready before its original goes."""
+    drain_states: dict[str, DrainState] = field(factory=dict)
+    """By node, as the last pass found it."""
+    desired: int = 0
+    """How often an operator changed something."""
     _bell: trio.Event = field(factory=trio.Event)
 
     def look_again(self) -> None:
         """Something changed of which the planner may make something."""
         self._bell.set()
+
+    def desire_again(self) -> None:
+        """The same, by an operator: what is being planned at this moment is out of date."""
+        self.desired += 1
+        self._bell.set()
+
+    @property
+    def draining(self) -> dict[str, DrainState]:
+        """By node."""
+        return {node: self.drain_states.get(node, DrainState.DRAINING) for node in self.drains}
 
     async def wait_for_bell(self) -> None:
         await self._bell.wait()

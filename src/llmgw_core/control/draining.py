@@ -35,7 +35,7 @@ async def drain(plane: Plane, operator: str, arguments: Arguments) -> list[dict[
     events = [plane.event("drain asked", each.node, f"by {operator}{_terms(each)}") for each in drains]
     await plane.writer.write(*asked, *events)
     plane.deployment.drains.update({each.node: each for each in drains})
-    plane.deployment.look_again()
+    plane.deployment.desire_again()
     return _statuses(plane, [each.node for each in drains])
 
 
@@ -46,7 +46,7 @@ async def undrain(plane: Plane, operator: str, arguments: Arguments) -> None:
         raise BadQuestion(f"{node} does not drain")
     await plane.writer.write(DrainEnded(node), plane.event("drain ended", node, f"by {operator}"))
     plane.deployment.drains.pop(node, None)
-    plane.deployment.look_again()
+    plane.deployment.desire_again()
 
 
 async def plan_drains(plane: Plane, operator: str, arguments: Arguments) -> list[dict[str, Any]]:
@@ -70,7 +70,7 @@ async def show_rollout(plane: Plane, operator: str, arguments: Arguments) -> dic
         told = plane.event("roll-out asked again", "", f"{model} by {operator}")
         await plane.writer.write(RolloutAsked(model, asked.at, stop_first), told)
         plane.deployment.rollouts[model] = asked
-        plane.deployment.look_again()
+        plane.deployment.desire_again()
     return _rollout(plane, model)
 
 
@@ -85,7 +85,7 @@ async def roll_back(plane: Plane, operator: str, arguments: Arguments) -> dict[s
     told = plane.event("rolled back", "", f"{model} by {operator}")
     await plane.writer.write(RolledBack(model), told)
     plane.deployment.roll_back(model)
-    plane.deployment.look_again()
+    plane.deployment.desire_again()
     return _rollout(plane, model)
 
 

@@ -7,8 +7,10 @@ tried again; a node that takes nothing keeps no other waiting.
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Mapping
 from math import inf
 
+import attrs
 import trio
 
 from llmgw_core.control.fleet import Connection
@@ -17,8 +19,9 @@ from llmgw_core.control.plane import Plane, log
 from llmgw_core.errors import LlmgwError
 from llmgw_core.model.launch import Order
 from llmgw_core.net.link import LinkClosed
+from llmgw_core.plan.drain import DrainState, DrainStatus, drain_status
 from llmgw_core.plan.reconcile import reconcile
-from llmgw_core.plan.world import Decision
+from llmgw_core.plan.world import Decision, World
 from llmgw_core.store.change import Change, ReplicaChanged
 from llmgw_core.wire.message import Offers
 from llmgw_core.wire.record import render_record
@@ -40,11 +43,13 @@ async def plan_for_ever(plane: Plane) -> None:
 
 async def _plan_once(plane: Plane, nursery: trio.Nursery) -> float:
     """When to look again at the latest, seconds since 1970."""
-    world = observe(plane)
+    desired, world = plane.deployment.desired, observe(plane)
     # In a thread: a pass over a large fleet takes its time, and the heartbeats do not wait for it.
     decision = await trio.to_thread.run_sync(reconcile, world)
+    if plane.deployment.desired != desired:
+        return plane.now()
     try:
-        await _remember(plane, decision)
+        await _remember(plane, world, decision)
     except LlmgwError as error:
         log.error("not stored, and so not done", extra={"reason": str(error)})
         return plane.now() + RETRY_S
@@ -52,7 +57,7 @@ async def _plan_once(plane: Plane, nursery: trio.Nursery) -> float:
     return inf if decision.look_again_at is None else decision.look_again_at
 
 
-async def _remember(plane: Plane, decision: Decision) -> None:
+async def _remember(plane: Plane, world: World, decision: Decision) -> None:
     changes: list[Change] = [ReplicaChanged(record.id, render_record(record)) for record in decision.records]
     changes += [plane.event(each.kind, each.node, each.reason) for each in decision.happenings]
     changes += [
@@ -60,10 +65,29 @@ async def _remember(plane: Plane, decision: Decision) -> None:
         for reason in decision.guarded
         if reason not in plane.deployment.decision.guarded
     ]
+    statuses = _drain_statuses(plane, world, decision)
+    changes += _drain_news(plane, statuses)
     if changes:
         await plane.writer.write(*changes)
+    plane.deployment.drain_states = {name: each.state for name, each in statuses.items()}
     plane.deployment.records.update({record.id: record for record in decision.records})
     plane.deployment.decision = decision
+
+
+def _drain_statuses(plane: Plane, world: World, decision: Decision) -> dict[str, DrainStatus]:
+    if not world.drains:
+        return {}
+    after = attrs.evolve(world, records={**world.records, **{record.id: record for record in decision.records}})
+    return {node: drain_status(node, after, decision.blocked) for node in world.drains}
+
+
+def _drain_news(plane: Plane, statuses: Mapping[str, DrainStatus]) -> list[Change]:
+    """A drain that has ended, or cannot go on, is worth an event; one that begins was told of when it was asked for."""
+    return [
+        plane.event(f"node {status.state.value}", name, "; ".join(map(": ".join, status.left.items())))
+        for name, status in statuses.items()
+        if status.state is not plane.deployment.drain_states.get(name, DrainState.DRAINING)
+    ]
 
 
 def _tell(plane: Plane, decision: Decision, nursery: trio.Nursery) -> None:

@@ -30,11 +30,11 @@ ANSWER_BYTES = MESSAGE_LIMIT_BYTES // 2
 
 
 async def list_nodes(plane: Plane, operator: str, arguments: Arguments) -> list[dict[str, Any]]:
-    return node_views(plane.fleet, plane.now())
+    return node_views(plane.fleet, plane.now(), plane.deployment.draining)
 
 
 async def show_node(plane: Plane, operator: str, arguments: Arguments) -> dict[str, Any]:
-    return node_view(plane.fleet, node_argument(plane, arguments), plane.now())
+    return node_view(plane.fleet, node_argument(plane, arguments), plane.now(), plane.deployment.draining)
 
 
 async def list_fabrics(plane: Plane, operator: str, arguments: Arguments) -> list[dict[str, Any]]:

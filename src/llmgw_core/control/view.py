@@ -16,11 +16,14 @@ from attrs import frozen
 
 from llmgw_core.control.fleet import Fleet, Node
 from llmgw_core.model.node import Fabric, NodeFacts, Refutation
+from llmgw_core.plan.drain import DrainState
 from llmgw_core.plan.liveness import NodeState
 from llmgw_core.plan.refutation import FabricMember, refuted
 from llmgw_core.wire.facts import clipped, fitting, plain_facts
 from llmgw_core.wire.message import MESSAGE_LIMIT_BYTES
 
+Drains = Mapping[str, DrainState]
+"""By node that drains."""
 DAY_S = 86_400
 WARN_DAYS = 30
 MOST_TROUBLES = 50
@@ -56,22 +59,22 @@ def _compare(fleet: Fleet) -> _Comparison:
     )
 
 
-def node_view(fleet: Fleet, node: Node, now: float) -> dict[str, Any]:
+def node_view(fleet: Fleet, node: Node, now: float, drains: Drains) -> dict[str, Any]:
     """`days_left` is of the certificate, negative once it has ended; times are seconds since 1970."""
     facts = plain_facts(node.facts) if node.facts else None
-    return {**_outline(fleet, node, now, _compare(fleet)), "facts": facts}
+    return {**_outline(fleet, node, now, _compare(fleet), drains), "facts": facts}
 
 
-def node_views(fleet: Fleet, now: float) -> list[dict[str, Any]]:
+def node_views(fleet: Fleet, now: float, drains: Drains) -> list[dict[str, Any]]:
     """All nodes by name, the same of each but for its facts, which are cut to what tells nodes apart."""
     compared = _compare(fleet)
     nodes = [fleet.nodes[name] for name in sorted(fleet.nodes)]
-    return [_in_list(fleet, node, now, compared) for node in nodes]
+    return [_in_list(fleet, node, now, compared, drains) for node in nodes]
 
 
-def _in_list(fleet: Fleet, node: Node, now: float, compared: _Comparison) -> dict[str, Any]:
+def _in_list(fleet: Fleet, node: Node, now: float, compared: _Comparison, drains: Drains) -> dict[str, Any]:
     """No node takes the others' room in the message: one with very much to say is shown without its facts."""
-    outline = _outline(fleet, node, now, compared)
+    outline = _outline(fleet, node, now, compared, drains)
     brief = {**outline, "facts": _brief(node.facts) if node.facts else None}
     if len(json.dumps(brief)) <= NODE_BYTES:
         return brief
@@ -79,11 +82,12 @@ def _in_list(fleet: Fleet, node: Node, now: float, compared: _Comparison) -> dic
     return {**outline, "troubles": [more], "facts": None}
 
 
-def _outline(fleet: Fleet, node: Node, now: float, compared: _Comparison) -> dict[str, Any]:
+def _outline(fleet: Fleet, node: Node, now: float, compared: _Comparison, drains: Drains) -> dict[str, Any]:
     state = fleet.state(node, now)
     return {
         "name": node.name,
         "state": state.value,
+        "drain": drains[node.name].value if node.name in drains else "",
         "address": node.address,
         "first_seen": node.first_seen,
         "last_seen": node.last_heard,
