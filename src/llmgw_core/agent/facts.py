@@ -68,7 +68,7 @@ async def watch_hardware(picture: Picture, settings: AgentSettings) -> None:
     nvidia_smi = NvidiaSmi(settings.nvidia_smi, environ=os.environ)
     infiniband = infiniband_look(settings.ib_root)
     disk = Look(partial(_disk_free_mib, settings.state), None)
-    picture.change(machine_id=_machine_id())
+    picture.change(machine_id=_machine_id(settings.machine_id))
     while True:
         ports = await infiniband.take()
         fabrics = resolve_fabrics(settings.fabrics, ports, picture.facts.fabrics)
@@ -88,9 +88,9 @@ def _disk_free_mib(directory: Path) -> int | None:
     return None
 
 
-def _machine_id() -> str | None:
+def _machine_id(file: Path) -> str | None:
     with suppress(OSError):
-        return Path("/etc/machine-id").read_text(encoding="ascii", errors="replace").strip() or None
+        return file.read_text(encoding="ascii", errors="replace").strip() or None
     return None
 
 

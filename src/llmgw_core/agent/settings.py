@@ -31,6 +31,8 @@ class AgentFile:
     state: str = "/var/lib/llmgw/agent"
     nvidia_smi: str = "nvidia-smi"
     ib_root: str = "/sys/class/infiniband"
+    machine_id: str = "/etc/machine-id"
+    """The file that tells machines apart which were cloned from one image."""
     serve_ports: str = str(SERVE_PORTS)
     """Where engines may listen, `FIRST-LAST`."""
     rendezvous_ports: str = str(RENDEZVOUS_PORTS)
@@ -53,6 +55,7 @@ class AgentSettings:
     state: Path
     nvidia_smi: str
     ib_root: Path
+    machine_id: Path
     fabrics: tuple[StatedFabric, ...]
     serve_ports: PortRange = SERVE_PORTS
     rendezvous_ports: PortRange = RENDEZVOUS_PORTS
@@ -72,6 +75,7 @@ def understand(file: AgentFile) -> AgentSettings:
         state=_path(file.state),
         nvidia_smi=str(_path(file.nvidia_smi)),
         ib_root=_path(file.ib_root),
+        machine_id=_path(file.machine_id),
         fabrics=parse_fabrics(file.fabrics),
         serve_ports=serve,
         rendezvous_ports=rendezvous,

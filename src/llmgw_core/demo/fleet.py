@@ -17,6 +17,9 @@ from typing import TypeVar
 
 from attrs import define, field, frozen
 
+from llmgw_core.agent.family import kill
+from llmgw_core.agent.node import agent_digest
+from llmgw_core.agent.processes import read_processes
 from llmgw_core.errors import LlmgwError
 from llmgw_core.testing.fake_infiniband import an_adapter, write_tree
 from llmgw_core.testing.fake_nvidia_smi import Answer, fake_gpus, write_nvidia_smi
@@ -93,8 +96,8 @@ class DemoFleet:
 
     def start(self) -> None:
         where = ("--identity", self._path("pki/control"), "--state", self._path("control"))
-        # Beats and patience are shorter than by default, so that a lost node is seen while one watches.
-        pace = ("--heartbeat", "1", "--lost-after", "10")
+        # Beats and patience are shorter than by default, so that what happens is seen while one watches.
+        pace = ("--heartbeat", "1", "--lost-after", "10", "--soak", "2")
         self._start("control", "control", *where, "--listen", f"{HOST}:{self.port}", *pace)
         for node in NODES:
             self._start(node.name, "agent", "--config", str(self._write_agent(node)))
@@ -105,6 +108,7 @@ class DemoFleet:
         write_nvidia_smi(home / "nvidia-smi", Answer(fake_gpus(GPUS, node=node.name)))
         tree = {f"mlx5_{index}": an_adapter(2 * node.number + index) for index in range(2)}
         write_tree(home / "infiniband", tree)
+        (home / "machine-id").write_text(f"{node.number:032x}\n", encoding="ascii")
         serve = FIRST_PORT + 3 * PORTS * node.number
         lines = {
             "node": node.name,
@@ -115,6 +119,7 @@ class DemoFleet:
             "state": str(home / "state"),
             "nvidia_smi": str(home / "nvidia-smi"),
             "ib_root": str(home / "infiniband"),
+            "machine_id": str(home / "machine-id"),
             "serve_ports": f"{serve}-{serve + PORTS - 1}",
             "rendezvous_ports": f"{serve + PORTS}-{serve + 3 * PORTS - 1}",
         }
@@ -161,6 +166,13 @@ class DemoFleet:
                 process.wait(END_S)
             except subprocess.TimeoutExpired:
                 process.kill()
+        self._kill_engines()
+
+    def _kill_engines(self) -> None:
+        """What outlived everything else, because the control plane could not stop it any more."""
+        for node in NODES:
+            left = read_processes(agent_digest(self.directory / node.name / "state")).values()
+            kill(each.id for each in left if each.marker and each.lives)
 
 
 def _with_our_commands() -> dict[str, str]:

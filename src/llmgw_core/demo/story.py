@@ -6,6 +6,7 @@ import http.client
 import json
 import os
 import signal
+from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from attrs import define
 from llmgw_core.cli.asking import ask
 from llmgw_core.cli.context import Context
 from llmgw_core.cli.deploying import render_changes
+from llmgw_core.cli.draining import render_drains
 from llmgw_core.cli.fleet import render_nodes
 from llmgw_core.cli.replicas import render_replicas
 from llmgw_core.demo.fleet import NODES, DemoFailed, DemoFleet, wait_for
@@ -32,18 +34,18 @@ profiles = ["haiku-1gpu"]
 
 [models.saga]
 source = "sim/saga"
-profiles = ["saga-2x4"]
+profiles = ["saga-2x2"]
 
 [profiles.haiku-1gpu]
 engine = "sim"
 gpus_per_node = 1
 extra_args = ["--load-time", "1", "--tokens-per-second", "50"]
 
-[profiles.saga-2x4]
+[profiles.saga-2x2]
 engine = "sim"
 nodes = 2
-gpus_per_node = 4
-tensor_parallel = 8
+gpus_per_node = 2
+tensor_parallel = 4
 extra_args = ["--load-time", "1", "--tokens-per-second", "50"]
 """
 
@@ -83,6 +85,8 @@ class Story:
         self._complete_all()
         self._head("kill -9 of a worker: the replica is stopped and started again, as a whole")
         self._kill_a_worker()
+        self._head("A node is drained: each replacement is ready before its original stops")
+        self._drain_a_node()
         self._head("How it is now")
         self.say(render_replicas(self.replicas()))
 
@@ -149,6 +153,34 @@ class Story:
         self.say(f"  why it was started again: {failure['reason']} ({failure['exit']})")
         replica = next(each for each in self.replicas() if each["id"] == "saga/1")
         self.say(f"  saga/1 says again: {complete(replica['address'], 'saga')!r}")
+
+    def _drain_a_node(self) -> None:
+        """Of the replica over two nodes, which moves as a whole. No model ever has fewer ready than before."""
+        node = ask(self.context, "replica", replica="saga/1")["nodes"][0]
+        before, fewest, told = self._count_ready(), self._count_ready(), ""
+        self.say(f"  llmgw ctl drain {node}")
+        ask(self.context, "drain", nodes=[node])
+
+        def look() -> bool:
+            nonlocal fewest, told
+            self.fleet.check_alive()
+            (status,) = ask(self.context, "drains", nodes=[node])
+            now = self._count_ready()
+            fewest = {model: min(count, now.get(model, 0)) for model, count in fewest.items()}
+            if render_drains([status]) != told:
+                told = render_drains([status])
+                self.say("\n".join(f"  {line}" for line in told.splitlines()))
+            return bool(status["state"] == "drained")
+
+        wait_for(look, f"{node} drained", READY_S)
+        if fewest != before:
+            raise DemoFailed(f"ready replicas fell from {before} to {fewest} while {node} drained")
+        self.say(f"  ready all the time: {', '.join(f'{model} {count}' for model, count in sorted(before.items()))}")
+        ask(self.context, "undrain", nodes=[node])
+
+    def _count_ready(self) -> dict[str, int]:
+        """By model."""
+        return dict(Counter(each["model"] for each in self.replicas() if each["state"] == "ready"))
 
 
 def _is_complete(node: dict[str, Any]) -> bool:
