@@ -1,8 +1,8 @@
 """Whether a node could take a shard of an offer, and the first thing that speaks against it.
 
 In: a node, an offer.  Out: a `Candidate`, or a `Refused` with a sentence that goes on after the node's name.  Pure.
-Rules: the filters in their order: eligible, engine, command, weights, network, GPUs, ports; what is not known does not
-pass.
+Rules: the filters in their order: eligible, not draining, engine, command, weights, network, GPUs, ports; what is not
+known does not pass.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ class Filter(Enum):
     """In order. The values go on after a number of nodes."""
 
     ELIGIBLE = "cannot take anything"
+    DRAINING = "drain"
     ENGINE = "have no such engine"
     COMMAND = "would not start it"
     WEIGHTS = "lack the weights"
@@ -72,6 +73,8 @@ def examine(
     absent = _absent(node)
     if absent or facts is None:
         return Refused(node.name, Filter.ELIGIBLE, absent or "has not reported yet")
+    if node.draining:
+        return Refused(node.name, Filter.DRAINING, "drains")
     engine = next((each for each in facts.engines if each.engine == offer.profile.engine and each.executable), None)
     if engine is None:
         return Refused(node.name, Filter.ENGINE, _no_engine(facts, offer.profile.engine))
@@ -92,8 +95,6 @@ def examine(
 def _absent(node: ObservedNode) -> str:
     if node.state is not NodeState.ONLINE:
         return f"is {node.state.value}"
-    if node.draining:
-        return "drains"
     return "has not said yet what it runs" if node.shards is None else ""
 
 

@@ -17,7 +17,10 @@ from attrs import evolve
 from llmgw_core.model.deployment import Assignment, Move, MoveKind, ReplicaFailure, ReplicaRecord
 from llmgw_core.plan.attempt import is_ready, may_launch
 from llmgw_core.plan.cause import find_cause, find_lateness
-from llmgw_core.plan.progress import Step, Terms, advance
+from llmgw_core.plan.liveness import NodeState
+from llmgw_core.plan.progress import Step, Terms, advance, digest_of, tell_superseded
+from llmgw_core.plan.restart import count, note_refusal
+from llmgw_core.plan.rollout import CHANGED
 from llmgw_core.plan.sighting import Sighting
 from llmgw_core.plan.world import Happening
 
@@ -35,6 +38,26 @@ def is_under_way(record: ReplicaRecord) -> bool:
     return record.move is not None and (record.move.replacement is not None or record.move.stop_first)
 
 
+def nodes_of(assignment: Assignment) -> tuple[str, ...]:
+    """By rank."""
+    return tuple(place.node for place in assignment.launch.places)
+
+
+def tell_replacement(move: Move, new: Assignment) -> str:
+    """`its replacement on gpu-03 starts`."""
+    where = " and ".join(nodes_of(new))
+    if new.stopping:
+        return f"its replacement on {where} is cleaned up: {new.stopping}"
+    does = (
+        "is ready and must hold"
+        if move.steady_since is not None
+        else "starts"
+        if new.ready_at is None
+        else "is not ready"
+    )
+    return f"its replacement on {where} {does}"
+
+
 def advance_move(record: ReplicaRecord, seen: Sequence[Sighting], seen_new: Sequence[Sighting], terms: Terms) -> Step:
     """One replica that moves, one pass. `seen_new`: of its replacement's shards, empty where there is none."""
     step = advance(record, seen, terms)
@@ -49,22 +72,43 @@ def advance_move(record: ReplicaRecord, seen: Sequence[Sighting], seen_new: Sequ
 
 def _follow(record: ReplicaRecord, move: Move, new: Assignment, seen: Sequence[Sighting], terms: Terms) -> Step:
     if new.stopping:
-        gone = all(each.gone for each in seen)
-        return Step(evolve(record, move=evolve(move, replacement=None, steady_since=None))) if gone else Step(record)
-    called_off = terms.unwanted or ("" if _is_committed(record) else terms.called_off)
+        return Step(_clear(record, move, new, terms.now) if all(each.gone for each in seen) else record)
+    called_off = _why_called_off(record, new, seen, terms)
     if called_off:
         return _take_back(record, move, new, called_off)
     failure = find_cause(new, seen, terms.now)
     if failure is None and not is_ready(seen):
         failure = find_lateness(new, seen, terms.now, terms.replacement_deadline_s)
     if failure is not None:
-        return _fail(record, move, new, failure)
+        refused = note_refusal(record, failure, new.launch.offer, digest_of(seen, failure, new))
+        return _fail(refused, move, new, failure)
     return _rise(record, move, new, seen, terms)
+
+
+def _why_called_off(record: ReplicaRecord, new: Assignment, seen: Sequence[Sighting], terms: Terms) -> str:
+    if terms.unwanted:
+        return terms.unwanted
+    if terms.superseded:
+        return tell_superseded(terms.superseded)
+    if not _is_committed(record):
+        return terms.called_off
+    never_served = new.ready_at is None and not is_ready(seen)
+    return f"{CHANGED} again" if terms.replacement_outdated and never_served else ""
 
 
 def _is_committed(record: ReplicaRecord) -> bool:
     """Whether the original goes in any case."""
     return record.assignment is None or bool(record.assignment.stopping)
+
+
+def _clear(record: ReplicaRecord, move: Move, new: Assignment, now: float) -> ReplicaRecord:
+    """Nothing of the replacement is left; a failure is the replica's own where no original was to stay."""
+    cleared = evolve(record, move=evolve(move, replacement=None, steady_since=None))
+    original = record.assignment
+    stays = original is not None and (not original.stopping or original.failed)
+    if stays or not new.failed or move.failure is None:
+        return cleared
+    return count(cleared, move.failure, now)
 
 
 def _take_back(record: ReplicaRecord, move: Move, new: Assignment, why: str) -> Step:
@@ -73,10 +117,15 @@ def _take_back(record: ReplicaRecord, move: Move, new: Assignment, why: str) -> 
 
 
 def _fail(record: ReplicaRecord, move: Move, new: Assignment, failure: ReplicaFailure) -> Step:
-    stopped = evolve(new, stopping=failure.reason, failed=True)
-    failed_on = (*move.failed_on, failure.node) if failure.node else move.failed_on
+    # Where no single node is to blame, elsewhere is where none of them is.
+    blamed = (failure.node,) if failure.node else nodes_of(new)
     moved = evolve(
-        move, replacement=stopped, steady_since=None, tries=move.tries + 1, failed_on=failed_on, failure=failure
+        move,
+        replacement=evolve(new, stopping=failure.reason, failed=True),
+        steady_since=None,
+        tries=move.tries + 1,
+        failed_on=tuple(dict.fromkeys((*move.failed_on, *blamed))),
+        failure=failure,
     )
     told = f"{record.id}, generation {failure.generation}, rank {failure.rank}: {failure.kind}: {failure.reason}"
     return Step(evolve(record, move=moved), (Happening("replacement failed", failure.node, told),))
@@ -91,9 +140,14 @@ def _rise(record: ReplicaRecord, move: Move, new: Assignment, seen: Sequence[Sig
         took = f"ready {terms.now - new.placed_at:.1f} s after it was placed"
         told = f"{record.id}, generation {new.launch.generation}: {took}"
         happenings.append(Happening("replacement ready", seen[0].place.node, told))
-    since = (terms.now if move.steady_since is None else move.steady_since) if is_ready(seen) else None
+    since = (terms.now if move.steady_since is None else move.steady_since) if _holds(seen) else None
     record = evolve(record, move=evolve(move, replacement=new, steady_since=since))
     return Step(_release(record, terms), tuple(happenings))
+
+
+def _holds(seen: Sequence[Sighting]) -> bool:
+    """Whether it is ready and its nodes say so now: what a silent one said last is no reason to let an original go."""
+    return is_ready(seen) and all(each.node is not None and each.node.state is NodeState.ONLINE for each in seen)
 
 
 def _release(record: ReplicaRecord, terms: Terms) -> ReplicaRecord:
@@ -113,7 +167,7 @@ def _conclude(record: ReplicaRecord, terms: Terms) -> Step:
         return Step(record)
     new = move.replacement
     if new is not None and not new.stopping and record.assignment is None:
-        where = ", ".join(place.node for place in new.launch.places)
+        where = ", ".join(nodes_of(new))
         told = f"{record.id}, generation {new.launch.generation}: on {where}, since {move.why}"
         return Step(evolve(record, assignment=new, move=None), (Happening("replica moved", "", told),))
     if new is not None:

@@ -17,7 +17,7 @@ from llmgw_core.model.deployment import Assignment, Move, MoveKind, ReplicaRecor
 from llmgw_core.model.drain import Drain
 from llmgw_core.model.launch import Offer
 from llmgw_core.plan.move import is_exhausted, is_under_way
-from llmgw_core.plan.rollout import is_outdated
+from llmgw_core.plan.rollout import CHANGED, is_outdated
 from llmgw_core.plan.world import World
 
 TURN = "waits for its turn: "
@@ -39,11 +39,18 @@ class Cause:
     targets: tuple[str, ...] = ()
     """Keys of the offers that are made today."""
 
+    changed_at: float | None = None
+    """When the change of how it is to run was last asked for; `None`: it runs as it is to."""
+
     def go_on(self, move: Move | None, now: float) -> Move:
         """The next try of a move, or the first of a new one."""
-        if move is None or move.kind is not self.kind or self.asked_at > move.began:
+        if move is None or move.kind is not self.kind or not self.knows(move):
             return Move(self.kind, self.why, now, self.targets)
         return evolve(move, why=self.why)
+
+    def knows(self, move: Move) -> bool:
+        """Whether what the move has found out still counts: nobody asked again, and nothing else is offered."""
+        return self.asked_at <= move.began and self.targets == move.targets
 
 
 def find_cause_to_move(record: ReplicaRecord, world: World, offers: Sequence[Offer]) -> Cause | None:
@@ -51,34 +58,42 @@ def find_cause_to_move(record: ReplicaRecord, world: World, offers: Sequence[Off
     assignment = record.assignment
     if assignment is None:
         return None
-    targets = tuple(offer.key for offer in offers)
     drains = [world.drains[node] for node in draining_nodes(assignment, world.drains)]
+    again = world.rollouts.get(record.model)
+    changed_at = None
+    if offers and is_outdated(assignment, offers):
+        changed_at = max(world.applied_at, again.at if again else 0.0)
+    targets = tuple(offer.key for offer in offers)
     if drains:
         nodes = tuple(drain.node for drain in drains)
-        why = f"{' and '.join(nodes)} drain{'s' if len(nodes) == 1 else ''}"
         stop_first = all(drain.stop_first for drain in drains)
-        return Cause(MoveKind.DRAIN, why, nodes, stop_first, max(drain.at for drain in drains), targets)
-    if not offers or not is_outdated(assignment, offers):
+        asked_at = max(drain.at for drain in drains)
+        return Cause(MoveKind.DRAIN, tell_drains(nodes), nodes, stop_first, asked_at, targets, changed_at)
+    if changed_at is None:
         return None
-    again = world.rollouts.get(record.model)
-    asked_at = max(world.applied_at, again.at if again else 0.0)
-    why = "how it is to run was changed"
-    return Cause(MoveKind.CHANGE, why, (), again is not None and again.stop_first, asked_at, targets)
+    stop_first = again is not None and again.stop_first
+    return Cause(MoveKind.CHANGE, CHANGED, (), stop_first, changed_at, targets, changed_at)
+
+
+def tell_drains(nodes: Sequence[str]) -> str:
+    return f"{' and '.join(nodes)} drain{'s' if len(nodes) == 1 else ''}"
 
 
 def draining_nodes(assignment: Assignment, drains: Mapping[str, Drain]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(place.node for place in assignment.launch.places if place.node in drains))
 
 
-def why_called_off(move: Move, cause: Cause | None, drains: Mapping[str, Drain]) -> str:
-    """Why a move that has begun is not to go on; empty: it is."""
-    if cause is None or cause.kind is not move.kind:
+def why_called_off(move: Move, cause: Cause | None, world: World, offers: Sequence[Offer]) -> str:
+    """Why a move that has begun is not to go on while its original may stay; empty: it is."""
+    if cause is None or (move.kind is MoveKind.DRAIN and cause.kind is not MoveKind.DRAIN):
         return "there is no reason to move any more"
-    if move.kind is MoveKind.CHANGE and move.targets != cause.targets:
-        return "how it is to run was changed again"
     new = move.replacement
-    target = draining_nodes(new, drains) if new is not None else ()
-    return f"{target[0]}, where it is, drains" if target else ""
+    if new is None:
+        return ""
+    target = draining_nodes(new, world.drains)
+    if target:
+        return f"{target[0]}, where it is, drains"
+    return f"{CHANGED} again" if offers and is_outdated(new, offers) else ""
 
 
 @define
@@ -104,14 +119,21 @@ def watch_traffic(
     for record in records:
         if is_under_way(record):
             traffic.add(record, drains)
-        cause, move = causes.get(record.id), record.move
-        if cause is not None and move is not None and move.kind is MoveKind.CHANGE and _is_final(move, cause):
-            traffic.halted[record.model] = _tell_failure(record, move)
+        cause = causes.get(record.id)
+        if cause is not None and record.move is not None and _speaks_against_change(record.move, cause):
+            traffic.halted[record.model] = _tell_failure(record, record.move)
     return traffic
 
 
+def _speaks_against_change(move: Move, cause: Cause) -> bool:
+    """Whether what is offered today has failed as its replacement, for whatever it moves, and nobody asked again."""
+    if cause.changed_at is None or not move.tries:
+        return False
+    return cause.changed_at <= move.began and cause.targets == move.targets
+
+
 def _is_final(move: Move, cause: Cause) -> bool:
-    return is_exhausted(move) and cause.asked_at <= move.began
+    return move.kind is cause.kind and is_exhausted(move) and cause.knows(move)
 
 
 def _tell_failure(record: ReplicaRecord, move: Move) -> str:
@@ -122,7 +144,7 @@ def _tell_failure(record: ReplicaRecord, move: Move) -> str:
 def why_not_now(record: ReplicaRecord, cause: Cause, traffic: Traffic, world: World) -> str:
     """Why its move may not begin; empty: it may, if there is room."""
     move = record.move
-    if move is not None and move.kind is cause.kind and _is_final(move, cause):
+    if move is not None and _is_final(move, cause):
         return f"{_tell_failure(record, move)}; {_way_on(record, cause)}"
     if cause.kind is MoveKind.CHANGE and record.model in traffic.halted:
         return f"{traffic.halted[record.model]}; {_way_on(record, cause)}"

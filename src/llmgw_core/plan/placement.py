@@ -84,6 +84,19 @@ class Placer:
             choice.full = not never
         return None
 
+    def place_instead(self, record: ReplicaRecord, generation: int, launch: Launch) -> Placed | None:
+        """Where it would go if this attempt of it were gone; the place is kept free for it from now on."""
+        self.give_back(launch)
+        placed = self.place(record, generation)
+        self.rooms.take(launch)
+        return placed
+
+    def give_back(self, launch: Launch) -> None:
+        """As if nothing of it were left."""
+        self.rooms.give_back(launch)
+        for choice in self._choices.values():
+            choice.full = False
+
     def has_place(self, offer: Offer) -> bool:
         """Whether a replica with nothing against it would have one."""
         return self._find(self.choice(offer), ReplicaRecord("", offer.model), {}) is not None

@@ -35,6 +35,8 @@ class Terms:
     soak_s: float = 0.0
     """How long a replacement must have been ready."""
     replacement_deadline_s: float = 0.0
+    replacement_outdated: bool = False
+    """Whether its replacement is not how it is to run either."""
 
 
 @frozen
@@ -68,7 +70,7 @@ def _go_on(record: ReplicaRecord, assignment: Assignment, seen: Sequence[Sightin
     if terms.unwanted:
         return _stop(record, assignment, terms.unwanted)
     if terms.superseded:
-        return _stop(record, assignment, f"a node reports its generation {terms.superseded}, which is newer")
+        return _stop(record, assignment, tell_superseded(terms.superseded))
     stable = stable_at(assignment)
     if stable is not None and stable <= terms.now and is_stained(record):
         record = clean(record)
@@ -77,9 +79,13 @@ def _go_on(record: ReplicaRecord, assignment: Assignment, seen: Sequence[Sightin
         failure = find_lateness(assignment, seen, terms.now, terms.deadline_s)
     if failure is not None:
         told = f"{record.id}, generation {failure.generation}, rank {failure.rank}: {failure.kind}: {failure.reason}"
-        failed = fail(record, failure, _digest(seen, failure, assignment))
+        failed = fail(record, failure, digest_of(seen, failure, assignment))
         return Step(failed, (Happening("replica failed", failure.node, told),))
     return _rise(record, assignment, seen, terms)
+
+
+def tell_superseded(generation: int) -> str:
+    return f"a node reports its generation {generation}, which is newer"
 
 
 def _rise(record: ReplicaRecord, assignment: Assignment, seen: Sequence[Sighting], terms: Terms) -> Step:
@@ -113,10 +119,10 @@ def _find_better_cause(
     better = find_cause(assignment, seen, terms.now)
     if better is None or better.kind in (known.kind, GONE):  # they are gone because they are stopped
         return record
-    return fail(record, better, _digest(seen, better, assignment))
+    return fail(record, better, digest_of(seen, better, assignment))
 
 
-def _digest(seen: Sequence[Sighting], failure: ReplicaFailure, assignment: Assignment) -> str | None:
+def digest_of(seen: Sequence[Sighting], failure: ReplicaFailure, assignment: Assignment) -> str | None:
     """Of the engine on the node that failed, as the shard says or else as the node does."""
     sighting = seen[failure.rank]
     if sighting.status is not None and sighting.status.help_digest:

@@ -23,7 +23,7 @@ from llmgw_core.plan.offer import offers_by_model
 from llmgw_core.plan.placement import Placed, Placer, placing_order
 from llmgw_core.plan.progress import Terms, advance, retired_if_over
 from llmgw_core.plan.restart import after_change, is_stained, stable_at
-from llmgw_core.plan.rollout import never_served
+from llmgw_core.plan.rollout import CHANGED, is_outdated, never_served
 from llmgw_core.plan.room import survey
 from llmgw_core.plan.roster import ordinal_of, plan_roster
 from llmgw_core.plan.sighting import Sighting, Stale, find_stale, highest_generations, look_at
@@ -93,11 +93,11 @@ class _Planning:
 
     def _rank(self, record: ReplicaRecord) -> int:
         """How little is lost with it."""
-        if record.assignment is None or record.assignment.stopping:
+        if all(each.stopping for each in record.attempts):
             return 3
-        if not self._serves(record.assignment):
+        if not any(self._serves(each) for each in record.attempts if not each.stopping):
             return 2
-        return 1 if self._cause(record) is not None else 0
+        return 1 if is_under_way(record) or self._cause(record) is not None else 0
 
     def _serves(self, assignment: Assignment) -> bool:
         """Whether it is ready, as far as anybody can tell."""
@@ -123,7 +123,7 @@ class _Planning:
             by_model.setdefault(record.model, []).append(record)
         for model, records in by_model.items():
             for record in never_served(records, self.offers[model], self._is_ready):
-                self._stop(record, "how it is to run was changed")
+                self._stop(record, CHANGED)
 
     def _is_ready(self, record: ReplicaRecord) -> bool:
         assignment = record.assignment
@@ -148,16 +148,17 @@ class _Planning:
             self.happenings += step.happenings
 
     def _terms(self, record: ReplicaRecord, wanted: frozenset[str]) -> Terms:
-        newest, move = self.highest.get(record.id, 0), record.move
+        newest, move, offers = self.highest.get(record.id, 0), record.move, self.offers.get(record.model, ())
         replacement = move.replacement if move is not None else None
         return Terms(
             now=self.world.now,
             deadline_s=self._deadline_s(record.assignment),
             unwanted="" if record.id in wanted else self._why_unwanted(record.model),
             superseded=newest if newest > record.generation else 0,
-            called_off="" if move is None else why_called_off(move, self._cause(record), self.world.drains),
+            called_off="" if move is None else why_called_off(move, self._cause(record), self.world, offers),
             soak_s=self.world.soak_s,
             replacement_deadline_s=self._deadline_s(replacement),
+            replacement_outdated=bool(replacement is not None and offers and is_outdated(replacement, offers)),
         )
 
     def _why_unwanted(self, model: str) -> str:
@@ -185,12 +186,17 @@ class _Planning:
 
     def _placer_now(self) -> Placer:
         if self._placer is None:
-            self._placer = self._make_placer(self.records.values())
+            records = self._in_order()
+            launches = [each.launch for record in records for each in record.attempts]
+            self._placer = Placer(survey(self.world.nodes, launches, self.stale), self.offers, self.world.refuted)
+            for record in records:
+                if record.assignment is not None and record.assignment.stopping and _stops_first(record):
+                    self._keep_place(record, record.assignment)
         return self._placer
 
-    def _make_placer(self, records: Iterable[ReplicaRecord]) -> Placer:
-        launches = [each.launch for record in records for each in record.attempts]
-        return Placer(survey(self.world.nodes, launches, self.stale), self.offers, self.world.refuted)
+    def _keep_place(self, record: ReplicaRecord, original: Assignment) -> bool:
+        """Whether it would have a place without its original, which is kept for it from now on."""
+        return self._placer_now().place_instead(record, self._next_generation(record), original.launch) is not None
 
     def _refresh(self, record: ReplicaRecord) -> ReplicaRecord:
         if record.assignment is None and is_stained(record):
@@ -198,8 +204,9 @@ class _Planning:
             self.records[record.id] = record
         return record
 
-    def _order(self, record: ReplicaRecord) -> tuple[int, str, int]:
-        return placing_order(record, self.offers[record.model])
+    def _order(self, record: ReplicaRecord) -> tuple[bool, int, str, int]:
+        """Who stopped first for a place goes before those who only wait for one."""
+        return not _stops_first(record), *placing_order(record, self.offers[record.model])
 
     def _next_generation(self, record: ReplicaRecord) -> int:
         return max(record.generation, self.highest.get(record.id, 0)) + 1
@@ -219,7 +226,7 @@ class _Planning:
         causes = {each.id: cause for each in there if _may_move(each) and (cause := self._cause(each)) is not None}
         if not causes:
             return
-        traffic = watch_traffic(there, causes, self.world.drains)
+        traffic = watch_traffic(self.records.values(), causes, self.world.drains)
         due = [self.records[name] for name in causes if not is_under_way(self.records[name])]
         for record in sorted(due, key=lambda each: (causes[each.id].asked_at, *self._order(each))):
             cause = causes[record.id]
@@ -240,15 +247,31 @@ class _Planning:
             self.records[record.id] = evolve(record, generation=generation, move=evolve(move, replacement=replacement))
             self._tell_placed("replacement placed", placed.launch, f", since {move.why}")
             return ""
-        if cause.stop_first and self._fits_in_its_own_place(moving):
-            self._stop(record, f"{cause.why}, and it may stop first", evolve(move, stop_first=True))
-            return ""
-        way = "" if cause.stop_first else "; make room, or let it stop first with --allow-stop-first"
-        return f"no room for its replacement: {self._placer_now().why_not(moving)}{way}"
+        no_room = f"no room for its replacement: {self._placer_now().why_not(moving)}"
+        if not cause.stop_first:
+            return f"{no_room}; make room, or let it stop first with --allow-stop-first"
+        return self._stop_first(moving, cause, no_room)
 
-    def _fits_in_its_own_place(self, record: ReplicaRecord) -> bool:
-        others = [each for each in self.records.values() if each.id != record.id]
-        return self._make_placer(others).place(record, self._next_generation(record)) is not None
+    def _stop_first(self, record: ReplicaRecord, cause: Cause, no_room: str) -> str:
+        """Why it may not, as above. Two of one model are never down for a move."""
+        assert record.assignment is not None  # noqa: S101 - it is what moves
+        assert record.move is not None  # noqa: S101 - it has just been made
+        reserve = self._find_missing(record) if self._serves(record.assignment) else ""
+        if reserve:
+            return f"{no_room}; it may stop first, but not while {reserve} is not ready"
+        if not self._keep_place(record, record.assignment):
+            return f"{no_room}; nor would there be if it stopped first"
+        self._stop(record, f"{cause.why}, and it may stop first", evolve(record.move, stop_first=True))
+        return ""
+
+    def _find_missing(self, record: ReplicaRecord) -> str:
+        """Another replica of its model that should serve and does not; not one that waits for room itself."""
+        for other in self._in_order():
+            if other.model == record.model and other.id != record.id and not other.retired:
+                serves = any(self._serves(each) for each in other.attempts if not each.stopping)
+                if not serves and other.id not in self.unplaced:
+                    return other.id
+        return ""
 
     def _orders(self, records: Iterable[ReplicaRecord]) -> Iterator[OrderTo]:
         for each in self.stale:
@@ -296,6 +319,10 @@ def _assignment_of(placed: Placed, now: float) -> Assignment:
 
 def _has_no_attempt(record: ReplicaRecord) -> bool:
     return not record.attempts
+
+
+def _stops_first(record: ReplicaRecord) -> bool:
+    return record.move is not None and record.move.stop_first
 
 
 def _may_move(record: ReplicaRecord) -> bool:

@@ -59,9 +59,7 @@ def stable_at(assignment: Assignment) -> float | None:
 def fail(record: ReplicaRecord, failure: ReplicaFailure, help_digest: str | None) -> ReplicaRecord:
     """The attempt has failed, and its shards are to go: the first to say so decides why."""
     assert record.assignment is not None  # noqa: S101 - an attempt is what fails
-    refused_by = dict(record.refused_by)
-    if failure.kind in _REFUSED and failure.node:
-        refused_by[refusal_mark(failure.node, record.assignment.launch.offer)] = help_digest or ""
+    record = note_refusal(record, failure, record.assignment.launch.offer, help_digest)
     first = record.first_failure
     if first is None or first.generation == failure.generation:
         first = failure
@@ -70,27 +68,38 @@ def fail(record: ReplicaRecord, failure: ReplicaFailure, help_digest: str | None
         assignment=evolve(record.assignment, stopping=failure.reason, failed=True),
         first_failure=first,
         last_failure=failure,
-        refused_by=refused_by,
     )
+
+
+def note_refusal(
+    record: ReplicaRecord, failure: ReplicaFailure, offer: Offer, help_digest: str | None
+) -> ReplicaRecord:
+    """Where an engine refused the command, it is not given it again."""
+    if failure.kind not in _REFUSED or not failure.node:
+        return record
+    return evolve(record, refused_by={**record.refused_by, refusal_mark(failure.node, offer): help_digest or ""})
 
 
 def drop(record: ReplicaRecord, now: float) -> ReplicaRecord:
     """Nothing of its attempt is left."""
-    ports = ports_of(record.assignment)
+    dropped = evolve(record, assignment=None, last_ports=ports_of(record.assignment))
     failure = record.last_failure
-    if failure is None or not has_failed(record):
-        return evolve(record, assignment=None, last_ports=ports)
+    return dropped if failure is None or not has_failed(record) else count(dropped, failure, now)
+
+
+def count(record: ReplicaRecord, failure: ReplicaFailure, now: float) -> ReplicaRecord:
+    """One more attempt in a row has failed, and nothing of it is left."""
     failures = record.failures + 1
     failed_on = dict(record.failed_on)
     if failure.node:
         failed_on[failure.node] = failed_on.get(failure.node, 0) + 1
     return evolve(
         record,
-        assignment=None,
-        last_ports=ports,
         failures=failures,
         not_before=now + delay_s(failures, failure.kind),
         failed_on=failed_on,
+        first_failure=record.first_failure or failure,
+        last_failure=failure,
     )
 
 

@@ -12,6 +12,8 @@ from collections.abc import Callable, Sequence
 from llmgw_core.model.deployment import Assignment, ReplicaRecord
 from llmgw_core.model.launch import Offer
 
+CHANGED = "how it is to run was changed"
+
 
 def is_outdated(assignment: Assignment, offers: Sequence[Offer]) -> bool:
     """Whether its offer is made no more, or made differently."""

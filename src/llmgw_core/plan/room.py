@@ -33,6 +33,8 @@ class Room:
     """How many are placed here."""
     models: dict[str, int] = field(factory=dict)
     """How many of each model."""
+    stuck: set[str | int] = field(factory=set)
+    """GPUs and ports that are taken whatever is given back."""
     _whole: dict[int, tuple[str, ...]] = field(factory=dict)
 
     def whole_gpus(self, least_mib: int) -> tuple[str, ...]:
@@ -68,6 +70,12 @@ class Room:
         self.shards += 1
         self.models[model] = self.models.get(model, 0) + 1
 
+    def give_back(self, place: Place, model: str) -> None:
+        self.gpus.difference_update(gpu for gpu in place.gpus if gpu not in self.stuck)
+        self.ports.difference_update({place.port} - self.stuck)
+        self.shards -= 1
+        self.models[model] -= 1
+
     def see(self, status: ShardStatus) -> None:
         """What the node reports itself."""
         if status.port:
@@ -97,6 +105,18 @@ class Rooms:
             if head is not None:
                 head.ports.add(launch.rendezvous_port)
 
+    def give_back(self, launch: Launch) -> None:
+        """As if nothing of it were left; of what was taken."""
+        for place in launch.places:
+            room = self.by_name.get(place.node)
+            if room is not None:
+                room.give_back(place, launch.offer.model)
+                self.changed.append(place.node)
+        if launch.rendezvous_port is not None:
+            head = self.by_name.get(launch.places[0].node)
+            if head is not None:
+                head.ports.difference_update({launch.rendezvous_port} - head.stuck)
+
 
 def survey(nodes: Mapping[str, ObservedNode], launches: Iterable[Launch], stale: Iterable[Stale]) -> Rooms:
     """What the launches leave free, beside what is stale."""
@@ -106,10 +126,12 @@ def survey(nodes: Mapping[str, ObservedNode], launches: Iterable[Launch], stale:
     for room in rooms.by_name.values():
         if room.node.facts is not None:
             room.ports.update(room.node.facts.busy_ports)
+            room.stuck.update(room.node.facts.busy_ports)
         for status in room.node.shards or ():
             room.see(status)
     for each in stale:
         rooms.strangers.setdefault(each.status.replica, set()).add(each.node)
+        rooms.by_name[each.node].stuck.update((*each.status.gpus, each.status.port))
     rooms.changed.clear()
     return rooms
 

@@ -77,6 +77,9 @@ def _count(kind: Filter, refused: Sequence[Refused]) -> str:
     if kind is Filter.GPUS:
         most = max(refused, key=lambda each: each.free)
         return f"{len(refused)} {kind.value} (most: {most.free} on {most.node})"
+    if kind is Filter.DRAINING:
+        named = ", ".join(each.node for each in refused[:_NAMED]) + (", …" if len(refused) > _NAMED else "")
+        return f"{len(refused)} {kind.value} ({named})"
     first = refused[0]
     return f"{len(refused)} {kind.value} ({first.node} {_cut(first.reason, 80)})"
 
