@@ -1,26 +1,28 @@
 """How far a drain is, and what one would do before anybody orders it.
 
 In: a world and what was decided about it.  Out: per draining node what is left, or per replica where it would go. Pure.
-Rules: a node is drained when nothing is placed there and nothing runs there; it is blocked when all that is left cannot
-move. A plan is made for all nodes together: what one move frees may take the next one, and no GPU is promised twice.
+Rules: a node is drained when nothing is placed there and it does not say that anything runs there; it is blocked when
+all that is left cannot move. A plan is made by the code that moves, for all nodes together: what one move frees may
+take the next one, no GPU is promised twice, and what would block says why.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from enum import Enum
 
 from attrs import evolve, field, frozen
 
-from llmgw_core.model.deployment import Assignment, ReplicaRecord
+from llmgw_core.model.deployment import ReplicaRecord
 from llmgw_core.model.drain import Drain
-from llmgw_core.model.launch import Launch
 from llmgw_core.model.replica import frozen_mapping
-from llmgw_core.plan.explain import placer_of
-from llmgw_core.plan.moving import TURN, draining_nodes
-from llmgw_core.plan.placement import Placer, placing_order
+from llmgw_core.plan.liveness import NodeState
+from llmgw_core.plan.move import nodes_of, stops_first, tell_replacement
+from llmgw_core.plan.moving import TURN
+from llmgw_core.plan.rehearsal import rehearse
+from llmgw_core.plan.roster import ordinal_of
 from llmgw_core.plan.sighting import Stale, find_stale
-from llmgw_core.plan.world import World
+from llmgw_core.plan.world import Decision, ObservedNode, World
 
 
 class DrainState(Enum):
@@ -34,25 +36,29 @@ class DrainStatus:
     node: str
     state: DrainState
     left: Mapping[str, str] = field(factory=dict, converter=frozen_mapping, hash=False)
-    """By replica that is still there, what it waits for."""
+    """By replica that is still there, what it waits for; by the node itself, why it is not known what runs there."""
 
 
 def drain_status(node: str, world: World, blocked: Mapping[str, str]) -> DrainStatus:
     """`blocked`: as the last `Decision` says."""
     left = {
-        record.id: _waits_for(record, blocked)
-        for record in world.records.values()
-        if any(node in _nodes_of(each.launch) for each in record.attempts)
+        record.id: _waits_for(record, node, blocked)
+        for record in _in_order(world.records.values())
+        if any(node in nodes_of(each) for each in record.attempts)
     }
-    left |= {each.status.id: "an earlier attempt of it is being stopped" for each in _stale_on(node, world)}
+    for each in _stale_on(node, world):
+        left.setdefault(each.status.replica, "an earlier attempt of it is being stopped")
+    silence = _silence(world.nodes.get(node))
+    if silence and not left:
+        left[node] = silence
     if not left:
         return DrainStatus(node, DrainState.DRAINED)
-    stuck = all(name in blocked and not blocked[name].startswith(TURN) for name in left)
+    stuck = all(name in blocked and blocked[name] == why and not why.startswith(TURN) for name, why in left.items())
     return DrainStatus(node, DrainState.BLOCKED if stuck else DrainState.DRAINING, left)
 
 
-def _nodes_of(launch: Launch) -> tuple[str, ...]:
-    return tuple(place.node for place in launch.places)
+def _in_order(records: Iterable[ReplicaRecord]) -> list[ReplicaRecord]:
+    return sorted(records, key=lambda each: (each.model, ordinal_of(each.id)))
 
 
 def _stale_on(node: str, world: World) -> list[Stale]:
@@ -60,16 +66,20 @@ def _stale_on(node: str, world: World) -> list[Stale]:
     return list(find_stale({node: seen}, world.records)) if seen is not None else []
 
 
-def _waits_for(record: ReplicaRecord, blocked: Mapping[str, str]) -> str:
-    if record.assignment is not None and record.assignment.stopping:
-        return "the original stops"
-    move = record.move
-    if move is None or move.replacement is None:
-        return blocked.get(record.id, "waits")
-    where = " and ".join(_nodes_of(move.replacement.launch))
-    if move.replacement.stopping:
-        return f"its replacement on {where} is cleaned up: {move.replacement.stopping}"
-    return f"its replacement on {where} {'holds' if move.steady_since is not None else 'starts'}"
+def _silence(node: ObservedNode | None) -> str:
+    """A node that is lost, or was removed, is as good as empty: what it comes back with is stopped."""
+    if node is None or node.shards is not None or node.state is NodeState.LOST:
+        return ""
+    return "does not speak: what runs there is not known"
+
+
+def _waits_for(record: ReplicaRecord, node: str, blocked: Mapping[str, str]) -> str:
+    move, original = record.move, record.assignment
+    if original is not None and original.stopping and node in nodes_of(original):
+        return f"the original stops: {original.stopping}"
+    if move is not None and move.replacement is not None:
+        return tell_replacement(move, move.replacement)
+    return blocked.get(record.id, "waits")
 
 
 @frozen
@@ -77,75 +87,48 @@ class PlannedMove:
     replica: str
     source: tuple[str, ...]
     target: tuple[str, ...] = ()
-    """Nodes; empty: there is no room."""
+    """Nodes; empty: it stays."""
     stop_first: bool = False
     reason: str = ""
-    """Why there is no room."""
+    """Why it stays."""
 
 
 def plan_drain(world: World, drains: Sequence[Drain]) -> tuple[PlannedMove, ...]:
-    """What a drain of these nodes would do, in this order, beside what drains already."""
-    world = _with_drains(world, drains)
-    leaving = {drain.node for drain in drains}
-    offers = placer_of(world).offers
-    due = [record for record in world.records.values() if _is_on(record, leaving)]
-    planned = []
-    for record in sorted(due, key=lambda each: placing_order(each, offers.get(each.model, ()))):
-        move, world = _plan_one(world, world.records[record.id])
-        planned.append(move)
-    return tuple(planned)
+    """What a drain of these nodes would do, beside what drains already.
 
-
-def _with_drains(world: World, drains: Sequence[Drain]) -> World:
-    all_drains = {**world.drains, **{drain.node: drain for drain in drains}}
-    nodes = {name: evolve(node, draining=True) if name in all_drains else node for name, node in world.nodes.items()}
-    return evolve(world, drains=all_drains, nodes=nodes)
+    In the order in which the moves begin, and those that stay last. Engines that take unequal times to start may
+    change who moves first, and so who goes where.
+    """
+    nodes = {drain.node for drain in drains}
+    there = [record for record in _in_order(world.records.values()) if _is_on(record, nodes)]
+    sources = {record.id: nodes_of(record.assignment) for record in there if record.assignment is not None}
+    moves: dict[str, PlannedMove] = {}
+    last = Decision()
+    for after, decision in rehearse(_with_drains(world, drains)):
+        last = decision
+        for name in sources:
+            target = _target_of(after.records[name])
+            if name not in moves and target:
+                moves[name] = PlannedMove(name, sources[name], target, stops_first(after.records[name]))
+    stay = [name for name in sources if name not in moves]
+    reasons = {name: last.blocked.get(name) or last.unplaced.get(name, "") for name in stay}
+    return (*moves.values(), *(PlannedMove(name, sources[name], reason=reasons[name]) for name in stay))
 
 
 def _is_on(record: ReplicaRecord, nodes: set[str]) -> bool:
     assignment = record.assignment
-    return assignment is not None and not assignment.stopping and bool(nodes & set(_nodes_of(assignment.launch)))
+    return assignment is not None and not assignment.stopping and bool(nodes & set(nodes_of(assignment)))
 
 
-def _plan_one(world: World, record: ReplicaRecord) -> tuple[PlannedMove, World]:
-    assert record.assignment is not None  # noqa: S101 - it was asked before
-    source = _nodes_of(record.assignment.launch)
-    under_way = record.move.replacement if record.move is not None else None
-    if under_way is not None:
-        return PlannedMove(record.id, source, _nodes_of(under_way.launch)), _moved(world, record, under_way.launch)
-    placer = placer_of(world)
-    launch = _launch(placer, record)
-    if launch is not None:
-        return PlannedMove(record.id, source, _nodes_of(launch)), _moved(world, record, launch)
-    why = placer.why_not(record)
-    allowed = all(world.drains[node].stop_first for node in draining_nodes(record.assignment, world.drains))
-    launch = _launch(placer_of(_without(world, record)), record) if allowed else None
-    if launch is not None:
-        return PlannedMove(record.id, source, _nodes_of(launch), stop_first=True), _moved(world, record, launch)
-    return PlannedMove(record.id, source, reason=why), world
+def _with_drains(world: World, drains: Sequence[Drain]) -> World:
+    all_drains = {**world.drains, **{drain.node: drain for drain in drains}}
+    nodes = {name: evolve(node, draining=name in all_drains) for name, node in world.nodes.items()}
+    return evolve(world, drains=all_drains, nodes=nodes)
 
 
-def _launch(placer: Placer, record: ReplicaRecord) -> Launch | None:
-    placed = placer.place(record, record.generation + 1)
-    return placed.launch if placed is not None else None
-
-
-def _moved(world: World, record: ReplicaRecord, launch: Launch) -> World:
-    """As it is when this replica has moved."""
-    there = evolve(record, generation=launch.generation, assignment=Assignment(launch, world.now), move=None)
-    return _with_record(_without(world, record), there)
-
-
-def _without(world: World, record: ReplicaRecord) -> World:
-    """As if nothing of this replica ran; what its shards hold is free."""
-    nodes = {
-        name: evolve(node, shards=tuple(each for each in node.shards if each.replica != record.id))
-        if node.shards is not None and any(each.replica == record.id for each in node.shards)
-        else node
-        for name, node in world.nodes.items()
-    }
-    return _with_record(evolve(world, nodes=nodes), evolve(record, assignment=None, move=None))
-
-
-def _with_record(world: World, record: ReplicaRecord) -> World:
-    return evolve(world, records={**world.records, record.id: record})
+def _target_of(record: ReplicaRecord) -> tuple[str, ...]:
+    """Where it goes while it moves; empty: nowhere so far."""
+    if record.move is None:
+        return ()
+    new = record.assignment if record.move.stop_first else record.move.replacement
+    return nodes_of(new) if new is not None and not new.stopping else ()

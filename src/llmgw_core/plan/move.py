@@ -48,14 +48,13 @@ def tell_replacement(move: Move, new: Assignment) -> str:
     where = " and ".join(nodes_of(new))
     if new.stopping:
         return f"its replacement on {where} is cleaned up: {new.stopping}"
-    does = (
-        "is ready and must hold"
-        if move.steady_since is not None
-        else "starts"
-        if new.ready_at is None
-        else "is not ready"
-    )
-    return f"its replacement on {where} {does}"
+    if move.steady_since is not None:
+        return f"its replacement on {where} is ready and must hold"
+    return f"its replacement on {where} {'starts' if new.ready_at is None else 'is not ready any more'}"
+
+
+def stops_first(record: ReplicaRecord) -> bool:
+    return record.move is not None and record.move.stop_first
 
 
 def advance_move(record: ReplicaRecord, seen: Sequence[Sighting], seen_new: Sequence[Sighting], terms: Terms) -> Step:

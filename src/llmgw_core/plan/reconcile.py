@@ -17,7 +17,7 @@ from llmgw_core.model.deployment import Assignment, Move, ReplicaRecord
 from llmgw_core.model.launch import Launch, Offer, StopShard
 from llmgw_core.plan.attempt import is_ready, orders_of
 from llmgw_core.plan.loss import Losses, find_losses
-from llmgw_core.plan.move import advance_move, is_under_way
+from llmgw_core.plan.move import advance_move, is_under_way, stops_first
 from llmgw_core.plan.moving import Cause, find_cause_to_move, watch_traffic, why_called_off, why_not_now
 from llmgw_core.plan.offer import offers_by_model
 from llmgw_core.plan.placement import Placed, Placer, placing_order
@@ -190,7 +190,7 @@ class _Planning:
             launches = [each.launch for record in records for each in record.attempts]
             self._placer = Placer(survey(self.world.nodes, launches, self.stale), self.offers, self.world.refuted)
             for record in records:
-                if record.assignment is not None and record.assignment.stopping and _stops_first(record):
+                if record.assignment is not None and record.assignment.stopping and stops_first(record):
                     self._keep_place(record, record.assignment)
         return self._placer
 
@@ -206,7 +206,7 @@ class _Planning:
 
     def _order(self, record: ReplicaRecord) -> tuple[bool, int, str, int]:
         """Who stopped first for a place goes before those who only wait for one."""
-        return not _stops_first(record), *placing_order(record, self.offers[record.model])
+        return not stops_first(record), *placing_order(record, self.offers[record.model])
 
     def _next_generation(self, record: ReplicaRecord) -> int:
         return max(record.generation, self.highest.get(record.id, 0)) + 1
@@ -266,12 +266,10 @@ class _Planning:
 
     def _find_missing(self, record: ReplicaRecord) -> str:
         """Another replica of its model that should serve and does not; not one that waits for room itself."""
-        for other in self._in_order():
-            if other.model == record.model and other.id != record.id and not other.retired:
-                serves = any(self._serves(each) for each in other.attempts if not each.stopping)
-                if not serves and other.id not in self.unplaced:
-                    return other.id
-        return ""
+        others = [each for each in self.records.values() if each.model == record.model and each.id != record.id]
+        missing = [each for each in others if not each.retired and each.id not in self.unplaced]
+        ids = [each.id for each in missing if not any(self._serves(one) for one in each.attempts if not one.stopping)]
+        return min(ids, key=ordinal_of, default="")
 
     def _orders(self, records: Iterable[ReplicaRecord]) -> Iterator[OrderTo]:
         for each in self.stale:
@@ -319,10 +317,6 @@ def _assignment_of(placed: Placed, now: float) -> Assignment:
 
 def _has_no_attempt(record: ReplicaRecord) -> bool:
     return not record.attempts
-
-
-def _stops_first(record: ReplicaRecord) -> bool:
-    return record.move is not None and record.move.stop_first
 
 
 def _may_move(record: ReplicaRecord) -> bool:

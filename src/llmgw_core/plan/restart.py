@@ -59,13 +59,14 @@ def stable_at(assignment: Assignment) -> float | None:
 def fail(record: ReplicaRecord, failure: ReplicaFailure, help_digest: str | None) -> ReplicaRecord:
     """The attempt has failed, and its shards are to go: the first to say so decides why."""
     assert record.assignment is not None  # noqa: S101 - an attempt is what fails
-    record = note_refusal(record, failure, record.assignment.launch.offer, help_digest)
+    assignment = record.assignment
+    record = note_refusal(record, failure, assignment.launch.offer, help_digest)
     first = record.first_failure
     if first is None or first.generation == failure.generation:
         first = failure
     return evolve(
         record,
-        assignment=evolve(record.assignment, stopping=failure.reason, failed=True),
+        assignment=evolve(assignment, stopping=failure.reason, failed=True),
         first_failure=first,
         last_failure=failure,
     )
