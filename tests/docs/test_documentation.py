@@ -12,15 +12,25 @@ import pytest
 
 import llmgw_core
 from llmgw_core import hooks
+from llmgw_core.agent import inventory, offers, reaper, shard_files
+from llmgw_core.agent.settings import AgentFile
+from llmgw_core.agent.weights import LIMIT_S as WEIGHTS_LIMIT_S
+from llmgw_core.cli.agent import agent
+from llmgw_core.cli.ctl import ctl
 from llmgw_core.cli.engine_check import engine_check
 from llmgw_core.codec import parse_catalog
+from llmgw_core.engine.health import FailureKind
 from llmgw_core.examine.installed import DEFAULT_TIMEOUT_S
 from llmgw_core.examine.process import LINGER_S, OUTPUT_LIMIT_BYTES
-from llmgw_core.model.catalog import HealthTimings, Model, Profile, Sidecar
+from llmgw_core.model.catalog import MOST_GPUS, MOST_NODES, MOST_REPLICAS, HealthTimings, Model, Profile, Sidecar
+from llmgw_core.model.node import RENDEZVOUS_PORTS, SERVE_PORTS
 from llmgw_core.model.replica import Speculative
+from llmgw_core.plan import backoff, cause, liveness, loss, port, restart
 from llmgw_core.plan.engine_check import EngineReport, FlagReport, Outcome
+from llmgw_core.plan.replica_state import ReplicaState
 from llmgw_core.plan.verdict import Verdict
 from llmgw_core.plugins import load_engines
+from llmgw_core.wire.message import MESSAGE_LIMIT_BYTES
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
@@ -214,6 +224,85 @@ def described_default(field: "attrs.Attribute[object]") -> str:
     if attrs.has(type(default)):
         return "see below"
     return f"{default:g}" if isinstance(default, float) else str(default).lower()
+
+
+def commands_of(group: click.Group, *names: str) -> dict[str, click.Command]:
+    """The commands of a group and of its groups, by their words."""
+    found: dict[str, click.Command] = {}
+    context = click.Context(group)
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        assert command is not None
+        found[" ".join((*names, name))] = command
+        if isinstance(command, click.Group):
+            found |= commands_of(command, *names, name)
+    return found
+
+
+CTL = commands_of(ctl)
+
+
+@pytest.mark.parametrize("words", [name for name in CTL if name != "cert"])
+def test_every_command_of_ctl_is_in_the_reference_with_its_options(words: str) -> None:
+    text = page("reference-ctl.md")
+    assert re.search(rf"^\| `{words}\b", text, re.MULTILINE)
+    if words != "engine-check":  # it has a page of its own
+        options = {name for each in CTL[words].params if isinstance(each, click.Option) for name in each.opts}
+        documented = set(re.findall(r"^\| `(--[a-z-]+)", text, re.MULTILINE))
+        assert options <= documented
+
+
+def test_every_option_and_key_of_the_agent_is_in_the_reference() -> None:
+    text = page("reference-control-and-agent.md")
+    options = {name for each in agent.params for name in each.opts if name != "--config"}
+    keys = {field.name for field in attrs.fields(AgentFile)}
+    assert [name for name in (*options, *keys) if f"`{name}" not in text] == []
+
+
+@pytest.mark.parametrize("state", list(ReplicaState))
+def test_every_state_of_a_replica_is_in_the_reference(state: ReplicaState) -> None:
+    assert state.value in first_cells(page("reference-replicas.md"))
+
+
+KINDS = [*(kind.value for kind in FailureKind), cause.NODE_LOST, cause.GONE, cause.LATE]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_kind_of_failure_has_a_way_out(kind: str) -> None:
+    assert kind in first_cells(page("how-to-find-out-why-a-replica-is-not-up.md"))
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        f"| engines, on each node | {SERVE_PORTS} |",
+        f"| rendezvous, on each node | {RENDEZVOUS_PORTS} |",
+        f"| between two rendezvous ports | {port.RENDEZVOUS_STEP} |",
+        f"| heartbeat of an agent | {liveness.HEARTBEAT_S:g} s |",
+        f"| heartbeats of the whole fleet | at most {liveness.FLEET_BEATS_PER_S:g} in a second",
+        f"| `suspect` after | {liveness.MISSED_BEATS} missed beats |",
+        f"| `lost` after | {liveness.LOST_AFTER_S:g} s |",
+        f"| mass loss | at least {loss.GUARD_LEAST} nodes and more than {loss.GUARD_FRACTION:g} of the fleet",
+        f"full jitter, {backoff.FIRST_S:g} s doubling to {backoff.MOST_S:g} s, reset after {backoff.RESET_AFTER_S:g} s",
+        f"| one message | {MESSAGE_LIMIT_BYTES // 2**20} MiB |",
+        f"| replicas of a model | at most {MOST_REPLICAS:,} |",
+        f"| nodes of a replica · GPUs on each | at most {MOST_NODES:,} · {MOST_GPUS} |",
+        f"| start deadline | {HealthTimings().start_deadline_s:g} s",
+        f"| probe | every {HealthTimings().probe_every_s:g} s;",
+        f"| unready after | {HealthTimings().misses} misses",
+        f"| stall | {HealthTimings().stall_s:g} s |",
+        f"| sidecar ready within | {attrs.fields(Sidecar).ready_within_s.default:g} s |",
+        f"| back-off | {restart.FIRST_S:g} s, doubling to {restart.MOST_S:g} s |",
+        f"| a clean slate after | {restart.STABLE_S:g} s ready |",
+        f"| a node comes last for a replica after | {restart.REPEATED} failures",
+        f"| taken ports that cost no waiting | {restart.FREE_PORTS} in a row |",
+        f"| engines looked at | every {inventory.INVENTORY_EVERY_S:g} s",
+        f"| weights looked at | every {offers.WEIGHTS_EVERY_S:g} s, at most {WEIGHTS_LIMIT_S:g} s for one source",
+        f"generations | {reaper.LOG_BYTES // 2**20} MiB · {reaper.LOG_FILES} · {shard_files.KEPT_GENERATIONS},",
+    ],
+)
+def test_the_page_of_limits_has_the_numbers_of_the_code(row: str) -> None:
+    assert row in page("reference-limits.md")
 
 
 def test_every_hook_is_in_the_architectures_table() -> None:

@@ -31,7 +31,7 @@ catalog_argument = click.argument("catalog", type=click.Path(path_type=Path))
     default=1800.0,
     show_default=True,
     metavar="SECONDS",
-    help="With --wait: the longest to wait; then the exit code is 1.",
+    help="With --wait: the longest to wait; then the exit code is 2.",
 )
 @click.pass_obj
 def apply(context: Context, catalog: Path, wait: bool, within: float) -> None:

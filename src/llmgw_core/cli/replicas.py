@@ -93,7 +93,17 @@ def render_replicas(found: list[dict[str, Any]]) -> str:
 def replica(context: Context, replica: str, as_json: bool) -> None:
     """Show all that is known of REPLICA: its shards, their command lines, and its failures."""
     found = ask(context, "replica", replica=replica)
-    show(json.dumps(found, indent=2) if as_json else render_replica(printable(found)))
+    show(json.dumps(found, indent=2) if as_json else render_replica(_fit(found)))
+
+
+def _fit(found: dict[str, Any]) -> dict[str, Any]:
+    """Printable; the lines of a log's end stay lines."""
+    fit: dict[str, Any] = printable(found)
+    for which in ("first_failure", "last_failure"):
+        if found[which] is not None:
+            lines = str(found[which].get("log_tail", "")).splitlines()
+            fit[which]["log_tail"] = "\n".join(map(printable_text, lines))
+    return fit
 
 
 def render_replica(found: dict[str, Any]) -> str:

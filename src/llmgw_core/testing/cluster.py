@@ -42,8 +42,8 @@ POLL_S, ASK_S = 0.02, 0.1
 END_S = 5.0
 OUR_PATH = f"{Path(LLMGW).parent}:{os.environ.get('PATH', os.defpath)}"
 """With the engines that are installed beside llmgw."""
-FIRST_PORT, PORTS = 20_000, 100
-"""Of the first agent's engines, and how many each agent has."""
+FIRST_PORT, PORTS, SERVE_PORTS = 20_000, 300, 50
+"""Of the first agent's engines, how many each agent has, and at how many of these they serve."""
 
 
 def wait_until(condition: Callable[[], Any], what: str, deadline_s: float = DEADLINE_S, every_s: float = POLL_S) -> Any:
@@ -199,15 +199,16 @@ class Cluster:
         return self.ctl("apply", str(catalog), *words, prefix=self.outlook)
 
     def replicas(self) -> dict[str, dict[str, Any]]:
-        if self.outlook:
-            found = json.loads(self.ctl("replicas", "--json", prefix=self.outlook))
-        else:
-            found = ask(self.server, "alice", self._operator, "replicas")
-        return {replica["id"]: replica for replica in found}
+        return {replica["id"]: replica for replica in self._ask("replicas")}
 
     def replica(self, id: str) -> dict[str, Any]:
-        found: dict[str, Any] = json.loads(self.ctl("replica", id, "--json", prefix=self.outlook))
+        found: dict[str, Any] = self._ask("replica", replica=id)
         return found
+
+    def _ask(self, what: str, **arguments: str) -> Any:
+        if self.outlook:
+            return json.loads(self.ctl(what, *arguments.values(), "--json", prefix=self.outlook))
+        return ask(self.server, "alice", self._operator, what, **arguments)
 
     def wait_for_replica(
         self, id: str, state: str = "ready", above: int = -1, deadline_s: float = DEADLINE_S
@@ -277,9 +278,8 @@ def running_cluster(directory: Path, **given: Any) -> Iterator[Cluster]:
 def _ports(number: int) -> Sequence[str]:
     """Below the ports that outgoing connections take."""
     first = FIRST_PORT + PORTS * number
-    half = PORTS // 2
-    meet = f"{first + half}-{first + PORTS - 1}"
-    return ("--serve-ports", f"{first}-{first + half - 1}", "--rendezvous-ports", meet)
+    meet = f"{first + SERVE_PORTS}-{first + PORTS - 1}"
+    return ("--serve-ports", f"{first}-{first + SERVE_PORTS - 1}", "--rendezvous-ports", meet)
 
 
 def _now() -> datetime:

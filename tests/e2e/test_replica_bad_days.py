@@ -1,0 +1,234 @@
+"""Whoever is killed, in whatever phase, and whatever an engine does: its replica is rebuilt, and nothing is left over.
+
+A first failure costs 10 s until the next attempt, so what may fail at the same time does.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from attrs import define, field
+
+from llmgw_core.plan.shard_tree import Process
+from llmgw_core.testing.cluster import Cluster, Daemon, running_cluster, wait_until
+from llmgw_core.testing.sim_model import asked, complete, sim_model, streamed
+
+NODES = ("n1", "n2")
+GPUS = 16
+WEB = {"web": {"command": [sys.executable, "-u", "-m", "http.server", "{port}"], "ready_path": "/"}}
+
+
+@define(eq=False)
+class Fleet:
+    cluster: Cluster
+    control: Daemon
+    agents: dict[str, Daemon] = field(factory=dict)
+
+    def start_agent(self, name: str) -> None:
+        self.agents[name] = self.cluster.start_agent(name, gpus=GPUS, fabric="ib-a")
+
+    def wait_for(self, *models: str, state: str = "ready", above: int = -1) -> dict[str, dict[str, Any]]:
+        """The first replica of each of these models, by model, in full."""
+        for model in models:
+            self.cluster.wait_for_replica(f"{model}/1", state, above, 60)
+        return {model: self.cluster.replica(f"{model}/1") for model in models}
+
+    def wait_for_engines(self, *models: str) -> dict[str, dict[str, Any]]:
+        """As `wait_for`, as soon as they run and are not ready."""
+
+        def run() -> dict[str, dict[str, Any]] | None:
+            found = {model: self.cluster.replica(f"{model}/1") for model in models}
+            started = all(shard["pid"] for replica in found.values() for shard in replica["shards"])
+            return found if started and all(replica["shards"] for replica in found.values()) else None
+
+        wait_until(lambda: {f"{model}/1" for model in models} <= self.cluster.replicas().keys(), "their records")
+        found: dict[str, dict[str, Any]] = wait_until(run, f"engines of {', '.join(models)}")
+        assert {replica["state"] for replica in found.values()} == {"starting"}
+        return found
+
+
+@pytest.fixture(scope="module", name="fleet")
+def _fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
+    with running_cluster(tmp_path_factory.mktemp("fleet"), lost_after_s=15.0) as cluster:
+        fleet = Fleet(cluster, cluster.start_control())
+        for name in NODES:
+            fleet.start_agent(name)
+        wait_until(lambda: len(cluster.nodes()) == len(NODES), "all nodes")
+        yield fleet
+        cluster.apply("")
+        cluster.wait_until_gone()
+
+
+# Killed: each part of a replica, in each phase.
+
+PARTS = ("front", "worker", "head", "sidecar", "reaper")
+PHASES = ("loading", "ready", "stopping")
+
+
+def model_of(part: str, phase: str, directory: Path) -> str:
+    flags = {"loading": ("--load-time", "4"), "ready": (), "stopping": ("--fault-slow-stop", "4")}[phase]
+    if part == "front":
+        flags = (*flags, "--fault-orphan", str(directory / f"orphan-{phase}"))
+    if (part, phase) == ("worker", "stopping"):
+        flags = ("--fault-ignore-sigterm", "--fault-rank", "0")  # with its head at rest, a worker ends by itself
+    profile: dict[str, Any] = {"nodes": 2} if part in ("worker", "head") else {}
+    return sim_model(f"{part}-{phase}", *flags, **profile, sidecars=WEB if part == "sidecar" else {})
+
+
+def victim(cluster: Cluster, part: str, replica: Mapping[str, Any]) -> int:
+    """The pid of the process that is to die."""
+    rank = 1 if part == "worker" else 0
+    front: int = replica["shards"][rank]["pid"]
+    if part not in ("sidecar", "reaper"):
+        return front
+    family = {each.pid: each for each in cluster.shard_processes(f"{replica['id']}#{rank}@{replica['generation']}")}
+    reaper = family[front].parent
+    if part == "reaper":
+        return reaper
+    (sidecar,) = (each.pid for each in family.values() if each.parent == reaper and each.pid != front)
+    return sidecar
+
+
+@define(eq=False)
+class Aftermath:
+    """What was killed, and what came of it."""
+
+    cluster: Cluster
+    before: dict[str, dict[str, Any]] = field(factory=dict)
+    after: dict[str, dict[str, Any]] = field(factory=dict)
+    orphans: dict[str, int] = field(factory=dict)
+    replicas: dict[str, dict[str, Any]] = field(factory=dict)
+    processes: tuple[Process, ...] = ()
+    events: tuple[dict[str, Any], ...] = ()
+
+    def events_of(self, model: str) -> list[str]:
+        """The kinds of what happened to its first replica."""
+        return [event["kind"] for event in self.events if re.match(rf"{model}/1\W", event["reason"])]
+
+    def kill(self, replicas: Mapping[str, Mapping[str, Any]]) -> None:
+        victims = [victim(self.cluster, model.partition("-")[0], each) for model, each in replicas.items()]
+        for pid in victims:
+            os.kill(pid, signal.SIGKILL)
+
+
+@pytest.fixture(scope="module", name="aftermath")
+def _aftermath(fleet: Fleet, tmp_path_factory: pytest.TempPathFactory) -> Aftermath:
+    directory, cluster = tmp_path_factory.mktemp("orphans"), fleet.cluster
+    texts = {phase: "".join(model_of(part, phase, directory) for part in PARTS) for phase in PHASES}
+    models = {phase: [f"{part}-{phase}" for part in PARTS] for phase in PHASES}
+    made = Aftermath(cluster)
+    cluster.apply(texts["loading"])
+    made.before |= (loading := fleet.wait_for_engines(*models["loading"]))
+    made.kill(loading)
+    cluster.apply("".join(texts.values()))
+    made.before |= (ready := fleet.wait_for(*models["ready"]))
+    made.before |= (stopping := fleet.wait_for(*models["stopping"]))
+    made.orphans = {phase: int((directory / f"orphan-{phase}").read_text()) for phase in PHASES}
+    made.kill(ready)
+    cluster.apply(texts["loading"] + texts["ready"])
+    wait_until(lambda: stops_everywhere(fleet, models["stopping"]), "all of them asked to end")
+    made.kill(stopping)
+    wait_until(lambda: not any("stopping" in id for id in cluster.replicas()), "what stopped gone")
+    made.after = fleet.wait_for(*models["loading"], *models["ready"], above=1)
+    made.replicas, made.processes, made.events = cluster.replicas(), cluster.shard_processes(), tuple(cluster.events())
+    return made
+
+
+def stops_everywhere(fleet: Fleet, models: list[str]) -> bool:
+    """Whether the head of each was told, and the signal sent."""
+    shown = [fleet.cluster.replica(f"{model}/1")["shards"][0] for model in models]
+    return all(each["phase"] == "stopping" and "SIGTERM was sent" in each["reason"] for each in shown)
+
+
+@pytest.mark.parametrize("phase", ["loading", "ready"])
+@pytest.mark.parametrize("part", PARTS)
+def test_a_killed_part_takes_its_replica_down_and_it_is_rebuilt(aftermath: Aftermath, part: str, phase: str) -> None:
+    """E01, E06, E07, E27, F37."""
+    model = f"{part}-{phase}"
+    before, after = aftermath.before[model], aftermath.after[model]
+    failure = after["last_failure"]
+    rank = 1 if part == "worker" else 0
+    assert (after["generation"], after["failures"]) == (before["generation"] + 1, 1)
+    assert failure["rank"] == rank
+    assert failure["node"] == before["shards"][rank]["node"]
+    if part == "sidecar":
+        assert failure["reason"].startswith("sidecar web: it ended by itself with signal 9 (SIGKILL)")
+    elif part == "reaper":
+        assert failure["reason"] == "its reaper was killed"
+    else:
+        assert failure["exit"] == "signal 9 (SIGKILL)"
+    assert complete(after["address"], model)
+    markers = {each.marker for each in aftermath.processes if each.marker.startswith(f"{model}/")}
+    assert markers == {f"{model}/1#{shard['rank']}@{after['generation']}" for shard in after["shards"]}
+    if len(before["shards"]) > 1:
+        assert before["rendezvous"] != after["rendezvous"]
+    ready_before = ["replica ready"] if phase == "ready" else []
+    again = ["replica placed", "replica ready"]
+    assert aftermath.events_of(model) == ["replica placed", *ready_before, "replica failed", *again]
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_a_part_that_is_killed_while_it_stops_is_no_failure(aftermath: Aftermath, part: str) -> None:
+    model = f"{part}-stopping"
+    assert aftermath.before[model]["state"] == "ready"
+    assert f"{model}/1" not in aftermath.replicas
+    assert not [each for each in aftermath.processes if each.marker.startswith(f"{model}/")]
+    told = aftermath.events_of(model)
+    assert told == ["replica placed", "replica ready", "replica stopping", "replica stopped"]
+
+
+@pytest.mark.parametrize("phase", PHASES)
+def test_what_a_killed_front_leaves_behind_is_gone_before_the_next_starts(aftermath: Aftermath, phase: str) -> None:
+    """E01: the next one holds the same lock, so it would have refused to start."""
+    assert aftermath.orphans[phase] not in {each.pid for each in aftermath.processes}
+
+
+# Killed or started anew: the agent and the control plane, while one replica loads, one serves and one stops.
+
+
+@pytest.mark.parametrize("who", ["agent killed", "agent upgraded", "control plane killed"])
+def test_engines_outlive_who_runs_them(fleet: Fleet, who: str) -> None:
+    """F07, F22, F35: nothing starts anew, a stream is not cut, and what was to stop stops."""
+    cluster, mark = fleet.cluster, who.replace(" ", "-")
+    serves, loads, ends = f"serves-{mark}", f"loads-{mark}", f"ends-{mark}"
+    serving = sim_model(serves, "--tokens-per-second", "20", nodes=2)
+    cluster.apply(serving + sim_model(ends, "--fault-slow-stop", "2"))
+    before = fleet.wait_for(serves, ends)
+    with asked(before[serves]["address"], serves, stream=True, max_tokens=100) as answer:
+        pieces = streamed(answer)
+        next(pieces)
+        cluster.apply(serving + sim_model(loads, "--load-time", "3"))
+        before |= fleet.wait_for_engines(loads)
+        wait_until(lambda: cluster.replica(f"{ends}/1")["state"] == "stopping", "it stops")
+        replace(fleet, who)
+        after = fleet.wait_for(serves, loads)
+        wait_until(lambda: f"{ends}/1" not in cluster.replicas(), "what stopped gone")
+        assert len([piece for piece in pieces if piece]) >= 80, "to its end"
+    for model, replica in after.items():
+        assert replica["generation"] == before[model]["generation"] == 1
+        assert [each["pid"] for each in replica["shards"]] == [each["pid"] for each in before[model]["shards"]]
+    mine = [event["kind"] for event in cluster.events("replica") if mark in event["reason"]]
+    assert sorted(mine) == sorted([*["replica placed", "replica ready"] * 3, "replica stopping", "replica stopped"])
+    assert cluster.shard_processes(f"{ends}/") == ()
+
+
+def replace(fleet: Fleet, who: str) -> None:
+    """End it so, and start it again."""
+    if who == "control plane killed":
+        fleet.control.kill()
+        fleet.control = fleet.cluster.start_control()
+        return
+    for name, agent in list(fleet.agents.items()):
+        if who == "agent killed":
+            agent.kill()
+        else:
+            agent.signal(signal.SIGTERM)
+            assert agent.process.wait(10) == 0
+        fleet.start_agent(name)

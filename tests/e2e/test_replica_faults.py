@@ -1,0 +1,226 @@
+"""What engines and strangers do by themselves: told with its cause, and the replica rebuilt after 10 s at first.
+
+All of it happens on one fleet at the same time, so that the waiting is done once.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+from attrs import define, field
+
+from llmgw_core.testing.cluster import FIRST_PORT, PORTS, Cluster, running_cluster, wait_until
+from llmgw_core.testing.sim_model import complete, sim_model
+
+NODES = ("n1", "n2")
+
+
+class Health200(BaseHTTPRequestHandler):
+    def do_GET(self) -> None:
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(b"{}")
+
+    def log_message(self, format: str, *_: object) -> None:
+        pass
+
+
+@contextmanager
+def stranger(port: int) -> Iterator[None]:
+    """Somebody else's server, that answers 200 to whatever is asked."""
+    server = ThreadingHTTPServer(("0.0.0.0", port), Health200)
+    thread = threading.Thread(target=server.serve_forever, args=(0.05,))
+    thread.start()
+    try:
+        yield
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+def hang_on(address: str, model: str) -> socket.socket:
+    """A request of which nobody waits for the answer."""
+    host, _, port = address.rpartition(":")
+    connection = socket.create_connection((host, int(port)), timeout=10)
+    body = json.dumps({"model": model, "messages": [{"role": "user", "content": "?"}]})
+    head = f"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n"
+    connection.sendall(f"{head}{body}".encode())
+    return connection
+
+
+@define(eq=False)
+class Seen:
+    cluster: Cluster
+    replicas: dict[str, dict[str, Any]] = field(factory=dict)
+    """By model, when it was ready again, or as it was left."""
+    first: dict[str, dict[str, Any]] = field(factory=dict)
+    """The first attempt of some."""
+    waits: str = ""
+    """What the replica whose port a stranger has waits for."""
+    events: tuple[dict[str, Any], ...] = ()
+
+    def ready(self, model: str, above: int = 0) -> None:
+        self.cluster.wait_for_replica(f"{model}/1", above=above)
+        self.replicas[model] = self.cluster.replica(f"{model}/1")
+
+
+@pytest.fixture(scope="module", name="seen")
+def _seen(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Seen]:
+    directory = tmp_path_factory.mktemp("fleet")
+    with running_cluster(directory, lost_after_s=15.0) as cluster:
+        cluster.start_control()
+        for name in NODES:
+            cluster.start_agent(name, gpus=8, fabric="ib-a")
+        wait_until(lambda: len(cluster.nodes()) == len(NODES), "all nodes")
+        seen = Seen(cluster)
+        with ExitStack() as strangers:
+            for number in range(len(NODES)):
+                strangers.enter_context(stranger(FIRST_PORT + PORTS * number))
+            cluster.apply(sim_model("port"))
+            seen.ready("port")
+        _let_them_fail(seen, directory)
+        yield seen
+        cluster.apply("")
+        cluster.wait_until_gone()
+
+
+def _let_them_fail(seen: Seen, directory: Path) -> None:
+    cluster = seen.cluster
+    cluster.apply("".join(_catalog(directory).values()))
+    squatted = _squat(seen)
+    for model in ("crash", "hang"):
+        cluster.wait_for_replica(f"{model}/1")
+        seen.first[model] = cluster.replica(f"{model}/1")
+    address = seen.first["hang"]["address"]
+    complete(address, "hang")
+    with hang_on(address, "hang"), stranger(squatted):
+        wait_until(lambda: "listens" in _reason(cluster, "squat"), "the stranger told")
+        seen.waits = _reason(cluster, "squat")
+        for model in ("squat", "late"):
+            cluster.wait_for_replica(f"{model}/1", "failed")
+            seen.replicas[model] = cluster.replica(f"{model}/1")
+        for model in ("exit", "silent", "hang"):
+            seen.ready(model, above=1)
+    wait_until(lambda: cluster.replicas()["crash/1"]["failures"] == 2, "the second crash", every_s=0.1)
+    cluster.wait_for_replica("crash/1", "failed")
+    seen.replicas["crash"] = cluster.replica("crash/1")
+    seen.events = tuple(cluster.events())
+
+
+def _catalog(directory: Path) -> dict[str, str]:
+    def once(name: str) -> tuple[str, str]:
+        return "--fault-once", str(directory / f"once-{name}")
+
+    short = {"start_deadline_s": 4}
+    return {
+        "exit": sim_model("exit", "--fault-exit-zero", "0.3", *once("exit")),
+        "hang": sim_model("hang", "--fault-hang-after-requests", "1", *once("hang"), health={"stall_s": 1.5}),
+        "silent": sim_model("silent", "--fault-die-silently", "0.3", "--fault-rank", "1", *once("silent"), nodes=2),
+        "crash": sim_model("crash", "--fault-crash-after-ready", "1"),
+        "late": sim_model("late", "--load-time", "100", nodes=2, health=short),
+        "squat": sim_model("squat", "--fault-refuse-port", health=short),
+        "port": sim_model("port"),
+    }
+
+
+def _squat(seen: Seen) -> int:
+    """The port at which `squat` should listen, as soon as its engine runs."""
+    wait_until(lambda: "squat/1" in seen.cluster.replicas(), "squat")
+
+    def running() -> int:
+        shards = seen.cluster.replica("squat/1")["shards"]
+        return int(shards[0]["port"]) if shards and shards[0]["pid"] else 0
+
+    return int(wait_until(running, "the engine of squat"))
+
+
+def _reason(cluster: Cluster, model: str) -> str:
+    return str(cluster.replicas()[f"{model}/1"]["reason"])
+
+
+def test_a_port_that_a_stranger_has_costs_another_attempt_and_no_waiting(seen: Seen) -> None:
+    replica = seen.replicas["port"]
+    failure = replica["last_failure"]
+    assert replica["generation"] > 1
+    assert failure["kind"] == "port in use"
+    number = NODES.index(failure["node"])
+    assert f"{FIRST_PORT + PORTS * number}" in failure["reason"]
+    assert replica["shards"][0]["port"] not in range(FIRST_PORT, FIRST_PORT + 2 * PORTS, PORTS)
+    assert replica["ready_at"] - failure["at"] < 8
+
+
+def test_an_exit_with_0_that_nobody_asked_for_is_a_failure(seen: Seen) -> None:
+    failure = seen.replicas["exit"]["last_failure"]
+    assert failure["exit"] == "exit code 0"
+    assert "ends with 0" in failure["log_tail"]
+    assert complete(seen.replicas["exit"]["address"], "exit")
+
+
+def test_one_that_hangs_while_its_health_is_good_is_rebuilt(seen: Seen) -> None:
+    """E06."""
+    failure = seen.replicas["hang"]["last_failure"]
+    assert (failure["kind"], failure["exit"]) == ("stalled", "")
+    assert failure["reason"] == "stalled: requests run, and nothing moved for 1.5 s"
+    assert complete(seen.replicas["hang"]["address"], "hang")
+
+
+def test_a_worker_that_dies_without_a_word_takes_its_group_down(seen: Seen) -> None:
+    """E06, E07: its head goes on with /health 200, and notices nothing."""
+    replica = seen.replicas["silent"]
+    failure = replica["last_failure"]
+    assert (failure["rank"], failure["exit"]) == (1, "exit code 0")
+    assert replica["generation"] == 2
+    assert complete(replica["address"], "silent")
+
+
+def test_what_crashes_again_and_again_waits_longer_and_keeps_the_first_failures_log(seen: Seen) -> None:
+    replica = seen.replicas["crash"]
+    assert re.search(r"exit code 1.*; again in (1\d|20) s$", replica["reason"]), replica["reason"]
+    first, last = replica["first_failure"], replica["last_failure"]
+    assert (first["generation"], last["generation"]) == (1, 2)
+    assert last["at"] - first["at"] > 10, "the first wait"
+    pid = seen.first["crash"]["shards"][0]["pid"]
+    kept = seen.cluster.ctl("logs", "crash/1", "--first-failure")
+    assert f"llmgw: engine started, pid {pid}\n" in kept
+    assert "fault: crashes" in kept
+    told = seen.cluster.ctl("replica", "crash/1")
+    assert "first failure: " in told
+    assert "last failure: " in told
+    assert re.search(r"\| llmgw-sim: rank 0: fault: crashes", told)
+
+
+def test_a_group_that_is_not_ready_in_its_time_is_torn_down_as_a_whole(seen: Seen) -> None:
+    """E09, E18, E19."""
+    failure = seen.replicas["late"]["last_failure"]
+    assert failure["kind"] == "not ready in time"
+    assert "not ready 4 s after it was placed: rank 0 on" in failure["reason"]
+    assert "is starting" in failure["reason"]
+    assert seen.cluster.shard_processes("late/1#0@1") == seen.cluster.shard_processes("late/1#1@1") == ()
+
+
+def test_a_stranger_who_answers_at_its_port_does_not_make_a_replica_ready(seen: Seen) -> None:
+    """E12."""
+    assert re.search(r"listens", seen.waits), seen.waits
+    failure = seen.replicas["squat"]["last_failure"]
+    assert failure["kind"] == "not ready in time"
+    assert not [each for each in seen.events if each["kind"] == "replica ready" and "squat/1" in each["reason"]]
+
+
+def test_another_profile_is_tried_at_once(seen: Seen) -> None:
+    """What failed says nothing about it."""
+    text = {**_catalog(Path("/none")), "late": sim_model("late", nodes=2)}
+    kept = {name: text[name] for name in ("late", "port")}
+    seen.cluster.apply("".join(kept.values()))
+    replica = seen.cluster.wait_for_replica("late/1", above=1, deadline_s=8)
+    assert replica["failures"] == 0
+    assert complete(replica["address"], "late")
