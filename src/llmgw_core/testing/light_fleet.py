@@ -7,9 +7,12 @@ wins, a stopped shard stays in the list until nothing of it is left, and a failu
 from __future__ import annotations
 
 from collections import deque
+from typing import Any
 
 from attrs import define, evolve, field
 
+from llmgw_core.model.deployment import Assignment
+from llmgw_core.model.drain import Drain, Rollout
 from llmgw_core.model.launch import Order, RunShard, Stage, StopShard
 from llmgw_core.model.node import NodeFacts
 from llmgw_core.model.shard import ShardFailure, ShardPhase, ShardStatus
@@ -121,12 +124,18 @@ class LightNode:
             self.shards[key] = evolve(status, phase=ShardPhase.READY)
 
 
-@define
+@define(repr=False)
 class LightFleet:
     """The nodes, and a world around them."""
 
     world: World
     nodes: dict[str, LightNode]
+
+    def __repr__(self) -> str:
+        """Short, since it is printed when a law is broken."""
+        models = self.world.catalog.models if self.world.catalog is not None else {}
+        wants = [f"{self.world.wanted.get(name)} {name} ({', '.join(model.profiles)})" for name, model in models.items()]
+        return f"{'; '.join(map(_outline, self.nodes.values()))} | {'; '.join(wants)}"
 
     def look(self) -> World:
         """As the control plane sees it now."""
@@ -134,7 +143,10 @@ class LightFleet:
         for node in self.nodes.values():
             if node.linked:
                 node.last_heard = now
-        seen = {name: node.observed(now, self.world.lost_after_s) for name, node in self.nodes.items()}
+        seen = {
+            name: evolve(node.observed(now, self.world.lost_after_s), draining=name in self.world.drains)
+            for name, node in self.nodes.items()
+        }
         self.world = evolve(self.world, nodes=seen)
         return self.world
 
@@ -143,6 +155,26 @@ class LightFleet:
         self.world = evolve(self.world, records=records)
         for each in decision.orders:
             self.nodes[each.node].tell(each.order)
+
+    def drain(self, name: str, **terms: Any) -> None:
+        drain = Drain(name, "an operator", self.world.now, **terms)
+        self.world = evolve(self.world, drains={**self.world.drains, name: drain})
+
+    def undrain(self, name: str) -> None:
+        self.world = evolve(self.world, drains={node: d for node, d in self.world.drains.items() if node != name})
+
+    def ask_again(self, model: str, stop_first: bool = False) -> None:
+        rollout = Rollout(model, self.world.now, stop_first)
+        self.world = evolve(self.world, rollouts={**self.world.rollouts, model: rollout})
+
+    def is_up(self, assignment: Assignment) -> bool:
+        """Whether every shard of it really is ready, whoever knows."""
+        launch = assignment.launch
+        for rank, place in enumerate(launch.places):
+            status = self.nodes[place.node].shards.get((launch.replica, launch.generation, rank))
+            if status is None or status.phase is not ShardPhase.READY:
+                return False
+        return True
 
     def pass_time(self, seconds: float) -> None:
         self.world = evolve(self.world, now=self.world.now + seconds)
@@ -177,6 +209,17 @@ def _key_of(order: Order) -> _Key:
     if isinstance(order, StopShard):
         return order.replica, order.generation, order.rank
     return order.launch.replica, order.launch.generation, order.rank
+
+
+def _outline(node: LightNode) -> str:
+    fabrics = "+".join(fabric.name for fabric in node.facts.fabrics)
+    versions = "+".join(each.version or "?" for each in node.facts.engines)
+    answers = " ".join(
+        f"{each.key[:4]}{'!' if each.refusal or each.weights else ''}{'w' if each.workers_first else ''}"
+        f"{'h' if each.head_first else ''}"
+        for each in node.facts.offers
+    )
+    return f"{node.name}: {len(node.facts.gpus.gpus)} GPUs, {fabrics or 'no fabric'}, {versions}, {answers}"
 
 
 def fleet_of(world: World) -> LightFleet:

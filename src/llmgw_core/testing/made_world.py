@@ -123,9 +123,9 @@ def as_reported(world: World, phase: ShardPhase = ShardPhase.READY) -> World:
     """The world in which every shard that was placed is so far, and nothing else runs."""
     shards: dict[str, list[ShardStatus]] = {name: [] for name in world.nodes}
     for record in world.records.values():
-        if record.assignment is not None:
-            for rank, place in enumerate(record.assignment.launch.places):
-                shards[place.node].append(status_of(record.assignment.launch, rank, phase))
+        for each in record.attempts:
+            for rank, place in enumerate(each.launch.places):
+                shards[place.node].append(status_of(each.launch, rank, phase))
     nodes = {
         name: node if node.shards is None else evolve(node, shards=tuple(shards[name]))
         for name, node in world.nodes.items()
