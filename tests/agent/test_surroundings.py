@@ -14,7 +14,7 @@ from llmgw_core.agent.asking import ask, takes_connection
 from llmgw_core.agent.ports import judge_listener, port_trouble
 from llmgw_core.agent.processes import read_processes
 from llmgw_core.agent.settings import parse_address
-from llmgw_core.agent.surroundings import busy_ports, describe_strays, interface_of, own_address
+from llmgw_core.agent.surroundings import busy_ports, describe_stray, find_strays, interface_of, own_address
 from llmgw_core.engine import Endpoint, Reply, ReplyKind, Secret
 from llmgw_core.errors import LlmgwError
 from llmgw_core.model.node import PortRange
@@ -66,10 +66,11 @@ def test_strays_are_a_line_each() -> None:
         **dict.fromkeys(range(20, 26), "d/1#0@1"),
     }
     table = {pid: process(pid, marker) for pid, marker in marks.items()}
-    strays = describe_strays(table, {13: table[13]}, {"b/1#0@1"})
-    assert strays[0] == "a/1#0@1: pid 10 (VLLM::EngineCor), pid 11 (VLLM::EngineCor), which nobody here knows"
-    assert len(strays) == 2
-    assert strays[1].endswith("and 2 more, which nobody here knows")
+    strays = find_strays(table, {13: table[13]}, {"b/1#0@1"})
+    lines = [describe_stray(marker, who) for marker, who in strays.items()]
+    assert lines[0] == "a/1#0@1: pid 10 (VLLM::EngineCor), pid 11 (VLLM::EngineCor)"
+    assert len(lines) == 2
+    assert lines[1].endswith("and 2 more")
 
 
 @asynccontextmanager

@@ -15,7 +15,7 @@ import trio
 from attrs import define, evolve
 
 from llmgw_core.agent.processes import AGENT_VARIABLE, SHARD_VARIABLE, lives
-from llmgw_core.agent.surroundings import describe_strays
+from llmgw_core.agent.surroundings import find_strays, held_gpus
 from llmgw_core.model.catalog import Sidecar
 from llmgw_core.model.launch import Launch, Stage
 from llmgw_core.model.shard import ShardPhase
@@ -183,8 +183,9 @@ async def test_a_damaged_file_stops_nobody_and_its_processes_are_told(tmp_path: 
         assert node.runtime.statuses() == (before,)
         shards = node.runtime.shards
         table = await shards.node.processes()
-        (line,) = describe_strays(table, shards.own_processes(table), shards.markers())
-        assert line.startswith("torn/1#0@1: pid ")
+        strays = find_strays(table, shards.own_processes(table), shards.markers())
+        assert list(strays) == ["torn/1#0@1"]
+        assert held_gpus(strays["torn/1#0@1"]) == ("GPU-0",)
         assert any(each.marker == "torn/1#0@1" for each in marked_processes(tmp_path))
 
 
@@ -193,7 +194,7 @@ async def test_another_agents_shards_are_no_business_of_this_one(tmp_path: Path)
     async with running_node(tmp_path / "a") as one, running_node(tmp_path / "b") as other:
         await one.ready(launch)
         table = await other.runtime.shards.node.processes()
-        assert describe_strays(table, other.runtime.shards.own_processes(table), other.runtime.shards.markers()) == ()
+        assert find_strays(table, other.runtime.shards.own_processes(table), other.runtime.shards.markers()) == {}
         again = evolve(launch, places=(evolve(launch.places[0], port=a_launch().places[0].port),))
         await other.ready(again)
         await other.stop(again)

@@ -26,7 +26,7 @@ from llmgw_core.discovery.gpus import NvidiaSmi
 from llmgw_core.discovery.infiniband import read_tree
 from llmgw_core.engines import Engines
 from llmgw_core.examine.executable import parse_executable
-from llmgw_core.model.node import Found, GpuReport, IbReport, NodeFacts
+from llmgw_core.model.node import NOT_LOOKED_YET, Found, GpuReport, IbReport, NodeFacts
 from llmgw_core.plan.fabric import resolve_fabrics
 
 LOOK_EVERY_S = 30.0
@@ -39,11 +39,10 @@ class Picture:
     """The facts as they are now."""
 
     def __init__(self, settings: AgentSettings) -> None:
-        unknown = "not looked at yet"
         self.facts = NodeFacts(
             agent_version=version("llmgw-core"),
-            gpus=GpuReport(Found.FAILED, reason=unknown),
-            infiniband=IbReport(Found.FAILED, reason=unknown),
+            gpus=GpuReport(Found.FAILED, reason=NOT_LOOKED_YET),
+            infiniband=IbReport(Found.FAILED, reason=NOT_LOOKED_YET),
             serve_ports=settings.serve_ports,
             rendezvous_ports=settings.rendezvous_ports,
         )

@@ -41,11 +41,15 @@ def _read(pid: int, agent: str) -> Process | None:
 
 
 def _read_marker(pid: int, agent: str) -> str:
+    return read_variable(pid, SHARD_VARIABLE) if read_variable(pid, AGENT_VARIABLE) == agent else ""
+
+
+def read_variable(pid: int, name: str) -> str:
+    """Of a process's environment as it was started with; empty where it is not there, or not ours to read."""
+    start = f"{name}=".encode()
     with suppress(OSError):
         variables = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
-        if f"{AGENT_VARIABLE}={agent}".encode() in variables:
-            start = f"{SHARD_VARIABLE}=".encode()
-            return next((each[len(start) :].decode("utf-8", "replace") for each in variables if each[:12] == start), "")
+        return next((each[len(start) :].decode("utf-8", "replace") for each in variables if each.startswith(start)), "")
     return ""
 
 

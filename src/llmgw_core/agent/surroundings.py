@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import ctypes
 import socket
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 
 import trio
 
 from llmgw_core.agent.facts import Picture
 from llmgw_core.agent.ports import listeners
-from llmgw_core.agent.processes import open_sockets
+from llmgw_core.agent.processes import open_sockets, read_variable
 from llmgw_core.agent.settings import AgentSettings
 from llmgw_core.agent.shards import Shards
 from llmgw_core.model.node import PortRange
@@ -33,8 +33,12 @@ async def watch_surroundings(picture: Picture, settings: AgentSettings, shards: 
         ranges = (settings.serve_ports, settings.rendezvous_ports)
         busy = await trio.to_thread.run_sync(busy_ports, ranges, own, abandon_on_cancel=True)
         lent = shards.node.lent_ports
-        strays = describe_strays(table, own, shards.markers())
-        picture.change(busy_ports=tuple(sorted({*busy, *lent})), strays=strays)
+        strays = find_strays(table, own, shards.markers())
+        picture.change(
+            busy_ports=tuple(sorted({*busy, *lent})),
+            strays=tuple(describe_stray(marker, who) for marker, who in strays.items()),
+            stray_gpus=held_gpus(each for who in strays.values() for each in who),
+        )
         await trio.sleep(LOOK_EVERY_S)
 
 
@@ -57,16 +61,26 @@ def busy_ports(ranges: Collection[PortRange], own: Mapping[int, Process]) -> tup
     return tuple(sorted(port for port, inodes in ports.items() if inodes - ours))
 
 
-def describe_strays(table: Mapping[int, Process], own: Collection[int], markers: Collection[str]) -> tuple[str, ...]:
-    """Processes with a marker of this agent's that belong to no shard it knows, a line for each shard."""
-    strays: dict[str, list[str]] = {}
+def find_strays(
+    table: Mapping[int, Process], own: Collection[int], markers: Collection[str]
+) -> dict[str, list[Process]]:
+    """Processes with a marker of this agent's that belong to no shard it knows, by marker."""
+    strays: dict[str, list[Process]] = {}
     for pid, process in sorted(table.items()):
         if process.marker and process.marker not in markers and pid not in own and process.lives:
-            strays.setdefault(process.marker, []).append(str(process))
-    return tuple(
-        f"{marker}: {', '.join(who[:4])}{f' and {len(who) - 4} more' if len(who) > 4 else ''}, which nobody here knows"
-        for marker, who in sorted(strays.items())
-    )
+            strays.setdefault(process.marker, []).append(process)
+    return dict(sorted(strays.items()))
+
+
+def describe_stray(marker: str, processes: Sequence[Process]) -> str:
+    more = f" and {len(processes) - 4} more" if len(processes) > 4 else ""
+    return f"{marker}: {', '.join(map(str, processes[:4]))}{more}"
+
+
+def held_gpus(processes: Iterable[Process]) -> tuple[str, ...]:
+    """Those that they were started with."""
+    found = (read_variable(each.pid, "CUDA_VISIBLE_DEVICES").split(",") for each in processes)
+    return tuple(sorted({gpu for gpus in found for gpu in gpus if gpu}))
 
 
 class _SocketAddress(ctypes.Structure):

@@ -125,7 +125,8 @@ def _shard_lines(shard: dict[str, Any]) -> list[str]:
     import shlex
 
     told = f": {shard['reason']}" if shard["reason"] else ""
-    lines = [f"  shard {shard['rank']}     {shard['phase']} on {shard['node']}, port {shard['port']}{told}"]
+    pid = f", pid {shard['pid']}" if shard["pid"] else ""
+    lines = [f"  shard {shard['rank']}     {shard['phase']} on {shard['node']}, port {shard['port']}{pid}{told}"]
     lines += [f"    GPUs      {', '.join(shard['gpus'])}"] if shard["gpus"] else []
     lines += [f"    adapters  {', '.join(shard['hcas'])}"] if shard["hcas"] else []
     lines += [f"    engine    {shard['engine']}"] if shard["engine"] else []

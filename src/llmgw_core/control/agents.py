@@ -15,7 +15,7 @@ from llmgw_core.control.plane import Plane, log
 from llmgw_core.control.renewal import renew_certificate
 from llmgw_core.control.visit import Visit
 from llmgw_core.errors import LlmgwError
-from llmgw_core.model.node import NodeFacts
+from llmgw_core.model.node import NOT_LOOKED_YET, NodeFacts
 from llmgw_core.net.link import LinkClosed, TooLarge
 from llmgw_core.plan.admission import Admitted, Allowance, Caller, NotAdmitted, admit
 from llmgw_core.plan.liveness import NodeState
@@ -192,7 +192,9 @@ async def _store(plane: Plane, node: Node, report: Report) -> None:
 def _news(node: Node, new: NodeFacts) -> list[tuple[str, str]]:
     """What of a report is worth an event."""
     old = node.facts
-    if old is None:
+    if new.gpus.reason == NOT_LOOKED_YET:
+        return []  # an agent that has just started
+    if old is None or old.gpus.reason == NOT_LOOKED_YET:
         return [("node reported", f"agent {new.agent_version}, {len(new.gpus.gpus)} GPUs")]
     found = []
     if old.gpus.reason != new.gpus.reason or old.gpus.outcome != new.gpus.outcome:

@@ -34,7 +34,7 @@ async def apply(plane: Plane, operator: str, arguments: Arguments) -> list[dict[
     changes = await _preview(plane, catalog)
     applied = AppliedCatalog(plane.now(), operator, name, text)
     replicas = sum(model.replicas for model in catalog.models.values())
-    told = f"{name} by {operator}: {len(catalog.models)} models, {replicas} replicas"
+    told = f"{name} by {operator}: {_many(len(catalog.models), 'model')}, {_many(replicas, 'replica')}"
     served = plane.deployment.have_served(offers)
     before = [OffersServed(model, render_offers(those)) for model, those in served.items()]
     event = plane.event("catalog applied", "", told)
@@ -73,6 +73,10 @@ def _catalog_argument(arguments: Arguments) -> tuple[str, str, Catalog]:
     name = clipped(argument(arguments, "name", str, "catalog"), NAME_CHARACTERS)
     text = argument(arguments, "text", str, "")
     return name, text, parse_catalog(text, name)
+
+
+def _many(count: int, what: str) -> str:
+    return f"{count} {what}{'' if count == 1 else 's'}"
 
 
 async def _preview(plane: Plane, catalog: Catalog) -> list[dict[str, Any]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import signal
 import tempfile
 import time
 from collections.abc import Mapping
@@ -59,6 +60,7 @@ def _make(directory: Path | None) -> Path:
 
 
 def _tell(home: Path, programs: Mapping[str, str], gguf: Path | None, *, keep: bool) -> None:
+    signal.signal(signal.SIGTERM, _interrupt)
     fleet = DemoFleet(home, programs, say=_say)
     story = Story(fleet, _say, gguf)
     try:
@@ -68,6 +70,11 @@ def _tell(home: Path, programs: Mapping[str, str], gguf: Path | None, *, keep: b
     finally:
         _stop_replicas(story)
         fleet.end()
+
+
+def _interrupt(*_: object) -> None:
+    """A demonstration that is ended cleans up, however it is told."""
+    raise KeyboardInterrupt
 
 
 def _stay(fleet: DemoFleet) -> None:

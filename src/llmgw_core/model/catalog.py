@@ -90,7 +90,7 @@ class HealthTimings:
     """How long an engine may take, in seconds, and how often it is asked."""
 
     start_deadline_s: float = field(default=1800.0, validator=_a_while)
-    """From its launch until the replica is ready."""
+    """From its placing until the replica is ready."""
     probe_every_s: float = field(default=2.0, validator=_a_while)
     misses: int = field(default=3, validator=_between(1, 1000))
     """Probes in a row that must fail until a ready shard is unready."""

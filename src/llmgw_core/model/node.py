@@ -40,6 +40,10 @@ class Found(Enum):
     """It could not be told: see the reason."""
 
 
+NOT_LOOKED_YET = "not looked at yet"
+"""The reason of an agent that has just started."""
+
+
 @frozen
 class GpuReport:
     outcome: Found
@@ -170,3 +174,5 @@ class NodeFacts:
     """Its answer to each offer of the control plane."""
     strays: tuple[str, ...] = ()
     """Engines that nobody here knows, one line each; they are never stopped by themselves."""
+    stray_gpus: tuple[str, ...] = ()
+    """What these were started with; nobody else gets them."""

@@ -126,6 +126,7 @@ def survey(nodes: Mapping[str, ObservedNode], launches: Iterable[Launch], stale:
     for room in rooms.by_name.values():
         if room.node.facts is not None:
             room.ports.update(room.node.facts.busy_ports)
+            room.gpus.update(room.node.facts.stray_gpus)
             room.stuck.update(room.node.facts.busy_ports)
         for status in room.node.shards or ():
             room.see(status)

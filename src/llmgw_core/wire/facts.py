@@ -37,7 +37,7 @@ TEXT_CHARACTERS = (500, 50, 10)
 """The longest text; the next shorter limit where all of them together are over `FACTS_BYTES`."""
 FACTS_BYTES = 256 * 1024
 _MOST = {"gpus": 256, "ports": 256, "fabrics": 64, "engines": 64, "hcas": 16, "refused_plugins": 64}
-_MOST |= {"offers": 1024, "busy_ports": 256, "strays": 64}
+_MOST |= {"offers": 1024, "busy_ports": 256, "strays": 64, "stray_gpus": 256}
 _MARK = "…"
 
 
