@@ -70,8 +70,15 @@ def advance_move(record: ReplicaRecord, seen: Sequence[Sighting], seen_new: Sequ
 
 
 def _follow(record: ReplicaRecord, move: Move, new: Assignment, seen: Sequence[Sighting], terms: Terms) -> Step:
-    if new.stopping:
-        return Step(_clear(record, move, new, terms.now) if all(each.gone for each in seen) else record)
+    step = Step(record) if new.stopping else _go_on(record, move, new, seen, terms)
+    followed = step.record.move
+    if followed is None or followed.replacement is None or not followed.replacement.stopping:
+        return step
+    gone = all(each.gone for each in seen)
+    return evolve(step, record=_clear(step.record, followed, followed.replacement, terms.now)) if gone else step
+
+
+def _go_on(record: ReplicaRecord, move: Move, new: Assignment, seen: Sequence[Sighting], terms: Terms) -> Step:
     called_off = _why_called_off(record, new, seen, terms)
     if called_off:
         return _take_back(record, move, new, called_off)

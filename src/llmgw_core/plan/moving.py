@@ -100,25 +100,31 @@ def why_called_off(move: Move, cause: Cause | None, world: World, offers: Sequen
 class Traffic:
     """What moves now, which limits what may begin."""
 
-    models: set[str] = field(factory=set)
+    models: dict[str, str] = field(factory=dict)
+    """By model of which a replica moves, why no other one may."""
     nodes: Counter[str] = field(factory=Counter)
     """By draining node, how many of its replicas move."""
     halted: dict[str, str] = field(factory=dict)
     """By model, why its change goes on with no other replica."""
 
-    def add(self, record: ReplicaRecord, drains: Mapping[str, Drain]) -> None:
-        self.models.add(record.model)
+    def add(self, record: ReplicaRecord, drains: Mapping[str, Drain], unplaced: str = "") -> None:
+        """`unplaced`: why it has no place, after it stopped first."""
+        moves = f"{record.id} stopped first and has no place: {unplaced}" if unplaced else f"{TURN}{record.id} moves"
+        self.models[record.model] = moves
         if record.assignment is not None:
             self.nodes.update(draining_nodes(record.assignment, drains))
 
 
 def watch_traffic(
-    records: Iterable[ReplicaRecord], causes: Mapping[str, Cause], drains: Mapping[str, Drain]
+    records: Iterable[ReplicaRecord],
+    causes: Mapping[str, Cause],
+    drains: Mapping[str, Drain],
+    unplaced: Mapping[str, str],
 ) -> Traffic:
     traffic = Traffic()
     for record in records:
         if is_under_way(record):
-            traffic.add(record, drains)
+            traffic.add(record, drains, unplaced.get(record.id, ""))
         cause = causes.get(record.id)
         if cause is not None and record.move is not None and _speaks_against_change(record.move, cause):
             traffic.halted[record.model] = _tell_failure(record, record.move)
@@ -149,7 +155,7 @@ def why_not_now(record: ReplicaRecord, cause: Cause, traffic: Traffic, world: Wo
     if cause.kind is MoveKind.CHANGE and record.model in traffic.halted:
         return f"{traffic.halted[record.model]}; {_way_on(record, cause)}"
     if record.model in traffic.models:
-        return f"{TURN}another replica of {record.model} moves"
+        return traffic.models[record.model]
     for node in cause.nodes:
         drain = world.drains[node]
         if drain.until is not None and world.now >= drain.until:

@@ -123,13 +123,13 @@ class _Planning:
             by_model.setdefault(record.model, []).append(record)
         for model, records in by_model.items():
             for record in never_served(records, self.offers[model], self._is_ready):
-                self._stop(record, CHANGED)
+                self._stop(record, CHANGED, record.move)
 
     def _is_ready(self, record: ReplicaRecord) -> bool:
         assignment = record.assignment
         return assignment is not None and not assignment.stopping and is_ready(self._look(assignment))
 
-    def _stop(self, record: ReplicaRecord, why: str, move: Move | None = None) -> None:
+    def _stop(self, record: ReplicaRecord, why: str, move: Move | None) -> None:
         assert record.assignment is not None  # noqa: S101 - only what was placed is stopped
         self.records[record.id] = evolve(record, assignment=evolve(record.assignment, stopping=why), move=move)
         self.happenings.append(Happening("replica stopping", "", f"{record.id}: {why}"))
@@ -226,7 +226,7 @@ class _Planning:
         causes = {each.id: cause for each in there if _may_move(each) and (cause := self._cause(each)) is not None}
         if not causes:
             return
-        traffic = watch_traffic(self.records.values(), causes, self.world.drains)
+        traffic = watch_traffic(self.records.values(), causes, self.world.drains, self.unplaced)
         due = [self.records[name] for name in causes if not is_under_way(self.records[name])]
         for record in sorted(due, key=lambda each: (causes[each.id].asked_at, *self._order(each))):
             cause = causes[record.id]

@@ -33,7 +33,6 @@ def never_served(
         if each.assignment is not None
         and not each.assignment.stopping
         and each.assignment.ready_at is None
-        and each.move is None
         and is_outdated(each.assignment, offers)
         and not is_ready(each)
     ]

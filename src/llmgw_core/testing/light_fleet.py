@@ -134,8 +134,14 @@ class LightFleet:
     def __repr__(self) -> str:
         """Short, since it is printed when a law is broken."""
         models = self.world.catalog.models if self.world.catalog is not None else {}
-        wants = [f"{self.world.wanted.get(name)} {name} ({', '.join(model.profiles)})" for name, model in models.items()]
+        wants = [
+            f"{self.world.wanted.get(name)} {name} ({', '.join(model.profiles)})" for name, model in models.items()
+        ]
         return f"{'; '.join(map(_outline, self.nodes.values()))} | {'; '.join(wants)}"
+
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
+        """What hypothesis prints."""
+        printer.text(repr(self))
 
     def look(self) -> World:
         """As the control plane sees it now."""
