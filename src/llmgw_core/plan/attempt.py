@@ -19,6 +19,12 @@ def is_ready(seen: Sequence[Sighting]) -> bool:
     return all(each.is_ready for each in seen)
 
 
+def serves(assignment: Assignment, seen: Sequence[Sighting]) -> bool:
+    """Whether it is to stay and is ready, as far as anybody can tell."""
+    was_ready = assignment.ready_at is not None
+    return not assignment.stopping and all(each.is_ready or (was_ready and not each.reached) for each in seen)
+
+
 def may_launch(seen: Sequence[Sighting]) -> bool:
     return all(each.is_prepared for each in seen)
 

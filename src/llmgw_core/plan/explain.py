@@ -49,6 +49,8 @@ class Explanation:
     """The preferred first."""
     placed: Mapping[str, tuple[str, ...]] = field(factory=dict, converter=frozen_mapping, hash=False)
     """By replica, its nodes; empty for one that has no place."""
+    draining: tuple[str, ...] = ()
+    """Nodes that take nothing new, for this model or any."""
 
 
 def explain(world: World, model: str) -> Explanation:
@@ -68,6 +70,7 @@ def explain(world: World, model: str) -> Explanation:
             for record in sorted(world.records.values(), key=lambda each: (each.model, ordinal_of(each.id)))
             if record.model == model and not record.retired
         },
+        draining=tuple(sorted(name for name, node in world.nodes.items() if node.draining)),
     )
 
 

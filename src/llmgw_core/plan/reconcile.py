@@ -15,7 +15,7 @@ from attrs import define, evolve, field
 from llmgw_core.model.catalog import Catalog
 from llmgw_core.model.deployment import Assignment, Move, ReplicaRecord
 from llmgw_core.model.launch import Launch, Offer, StopShard
-from llmgw_core.plan.attempt import is_ready, orders_of
+from llmgw_core.plan.attempt import is_ready, orders_of, serves
 from llmgw_core.plan.loss import Losses, find_losses
 from llmgw_core.plan.move import advance_move, is_under_way, stops_first
 from llmgw_core.plan.moving import Cause, find_cause_to_move, watch_traffic, why_called_off, why_not_now
@@ -95,14 +95,12 @@ class _Planning:
         """How little is lost with it."""
         if all(each.stopping for each in record.attempts):
             return 3
-        if not any(self._serves(each) for each in record.attempts if not each.stopping):
+        if not self._serves(record):
             return 2
         return 1 if is_under_way(record) or self._cause(record) is not None else 0
 
-    def _serves(self, assignment: Assignment) -> bool:
-        """Whether it is ready, as far as anybody can tell."""
-        was_ready = assignment.ready_at is not None
-        return all(each.is_ready or (was_ready and not each.reached) for each in self._look(assignment))
+    def _serves(self, record: ReplicaRecord) -> bool:
+        return any(serves(each, self._look(each)) for each in record.attempts)
 
     def _look(self, assignment: Assignment | None) -> tuple[Sighting, ...]:
         if assignment is None:
@@ -256,7 +254,7 @@ class _Planning:
         """Why it may not, as above. Two of one model are never down for a move."""
         assert record.assignment is not None  # noqa: S101 - it is what moves
         assert record.move is not None  # noqa: S101 - it has just been made
-        reserve = self._find_missing(record) if self._serves(record.assignment) else ""
+        reserve = self._find_missing(record) if self._serves(record) else ""
         if reserve:
             return f"{no_room}; it may stop first, but not while {reserve} is not ready"
         if not self._keep_place(record, record.assignment):
@@ -268,8 +266,7 @@ class _Planning:
         """Another replica of its model that should serve and does not; not one that waits for room itself."""
         others = [each for each in self.records.values() if each.model == record.model and each.id != record.id]
         missing = [each for each in others if not each.retired and each.id not in self.unplaced]
-        ids = [each.id for each in missing if not any(self._serves(one) for one in each.attempts if not one.stopping)]
-        return min(ids, key=ordinal_of, default="")
+        return min((each.id for each in missing if not self._serves(each)), key=ordinal_of, default="")
 
     def _orders(self, records: Iterable[ReplicaRecord]) -> Iterator[OrderTo]:
         for each in self.stale:

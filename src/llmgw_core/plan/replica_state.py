@@ -2,7 +2,7 @@
 
 In: its record and the nodes as they are seen.  Out: a state with a reason.  Pure.
 Rules: what is seen now counts, not what was decided; where a node does not speak, the last that was known stands, and
-the reason says so.
+the reason says so. A replica that moves is as its original is, and once that goes, as its replacement is.
 """
 
 from __future__ import annotations
@@ -10,11 +10,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from enum import Enum
 
-from attrs import frozen
+from attrs import evolve, frozen
 
 from llmgw_core.model.deployment import Assignment, ReplicaRecord
 from llmgw_core.model.shard import ShardPhase
 from llmgw_core.plan.attempt import is_ready
+from llmgw_core.plan.move import nodes_of, tell_replacement
 from llmgw_core.plan.restart import has_failed
 from llmgw_core.plan.sighting import Sighting, look_at
 from llmgw_core.plan.world import ObservedNode
@@ -40,11 +41,25 @@ class Standing:
     reason: str = ""
 
 
-def replica_state(record: ReplicaRecord, nodes: Mapping[str, ObservedNode], now: float, unplaced: str = "") -> Standing:
-    """`unplaced`: why it has no place, as the last `Decision` says."""
-    if record.assignment is None:
+def replica_state(
+    record: ReplicaRecord, nodes: Mapping[str, ObservedNode], now: float, unplaced: str = "", blocked: str = ""
+) -> Standing:
+    """`unplaced`: why it has no place, and `blocked`: why it cannot move, as the last `Decision` says."""
+    original, move = record.assignment, record.move
+    new = move.replacement if move is not None else None
+    if move is not None and new is not None and not new.stopping and (original is None or original.stopping):
+        leaves = f"moved: its original on {' and '.join(nodes_of(original))} stops" if original is not None else ""
+        return _with_note(_with_place(new, look_at(new.launch, nodes, frozenset())), leaves)
+    if original is None:
         return _without_place(record, now, unplaced)
-    return _with_place(record.assignment, look_at(record.assignment.launch, nodes, frozenset()))
+    standing = _with_place(original, look_at(original.launch, nodes, frozenset()))
+    if move is not None and new is not None:
+        return _with_note(standing, f"moving: {tell_replacement(move, new)}, since {move.why}")
+    return _with_note(standing, f"should move: {blocked}" if blocked and not original.stopping else "")
+
+
+def _with_note(standing: Standing, note: str) -> Standing:
+    return evolve(standing, reason="; ".join(filter(None, (standing.reason, note))))
 
 
 def _without_place(record: ReplicaRecord, now: float, unplaced: str) -> Standing:
