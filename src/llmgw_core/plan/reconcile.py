@@ -9,6 +9,7 @@ that is stored. An attempt stands and falls as a unit; nothing is placed again b
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from math import inf
 
 from attrs import define, evolve, field
 
@@ -33,7 +34,7 @@ def reconcile(world: World) -> Decision:
     if world.catalog is None:
         return Decision()
     offers = offers_by_model(world.catalog, world.offers)
-    losses = find_losses(world.nodes, world.lost_after_s)
+    losses = find_losses(world.nodes, world.lost_after_s, world.now, world.spared)
     stale = tuple(find_stale(world.nodes, world.records))
     planning = _Planning(world, world.catalog, offers, losses, stale, highest_generations(world.nodes))
     return planning.decide()
@@ -70,6 +71,7 @@ class _Planning:
             happenings=tuple(self.happenings),
             unplaced=self.unplaced,
             guarded=self.losses.reasons,
+            spared=self.losses.spared,
             look_again_at=min(self._times(wanted), default=None),
         )
 
@@ -206,6 +208,7 @@ class _Planning:
     def _times(self, wanted: Iterable[str]) -> Iterator[float]:
         """When time alone may change something."""
         now = self.world.now
+        yield from (until for until in self.losses.spared.values() if until < inf)
         for name in wanted:
             record = self.records[name]
             for at in self._times_of(record):

@@ -44,6 +44,7 @@ class Network:
             self._in("hub", "link", "add", f"wire{number}", "type", "veth", *peer)
             self._in("hub", "address", "add", f"10.231.{number}.1/24", "dev", f"wire{number}")
             self._in("hub", "link", "set", f"wire{number}", "up")
+            self._in(node, "link", "set", "lo", "up")
             self._in(node, "address", "add", f"10.231.{number}.2/24", "dev", "eth0")
             self._in(node, "link", "set", "eth0", "up")
             self._in(node, "route", "add", "default", "via", f"10.231.{number}.1")

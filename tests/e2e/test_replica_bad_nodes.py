@@ -1,0 +1,208 @@
+"""The days on which machines fail under running replicas: away, full, upgraded, and many of them at once."""
+
+from __future__ import annotations
+
+import re
+import signal
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from llmgw_core.testing.cluster import Cluster, Daemon, running_cluster, wait_until
+from llmgw_core.testing.machine import fill, running_network, small_disk
+from llmgw_core.testing.running_node import SIM
+from llmgw_core.testing.sim_model import complete, sim_model
+
+PACE = {"heartbeat_s": 0.3, "lost_after_s": 1.5}
+
+
+@pytest.fixture(name="stack")
+def _stack() -> Iterator[ExitStack]:
+    with ExitStack() as stack:
+        yield stack
+
+
+def started(cluster: Cluster, *names: str, words: Sequence[str] = ()) -> dict[str, Daemon]:
+    cluster.start_control()
+    agents = {name: cluster.start_agent(name, *words, gpus=4, fabric="ib-a") for name in names}
+    wait_until(lambda: len(cluster.nodes()) == len(names), "all nodes")
+    return agents
+
+
+def pids(replica: dict[str, Any]) -> list[int]:
+    return [shard["pid"] for shard in replica["shards"]]
+
+
+# A node that is away.
+
+
+def test_a_node_that_is_cut_off_loses_its_replica_and_has_no_second_one_when_it_is_back(
+    tmp_path: Path, stack: ExitStack
+) -> None:
+    """F06, F37."""
+    network = stack.enter_context(running_network(("n1", "n2")))
+    hub = network.inside("hub")
+    with running_cluster(tmp_path, host=network.address, port=7443, outlook=hub, **PACE) as cluster:
+        cluster.start_control(prefix=hub)
+        for name in network.nodes:
+            cluster.start_agent(name, gpus=4, prefix=network.inside(name))
+        wait_until(lambda: len(cluster.nodes(hub)) == 2, "both nodes")
+
+        def away(node: str) -> Callable[[], None]:
+            network.cut_from_control(node)
+            network.cut_to_control(node)
+            return lambda: network.heal(node)
+
+        _lives_through(cluster, away)
+
+
+def test_a_node_whose_agent_hangs_loses_its_replica_only_after_a_while(tmp_path: Path) -> None:
+    with running_cluster(tmp_path, **PACE) as cluster:
+        agents = started(cluster, "n1", "n2")
+        cluster.apply(sim_model("m"))
+        cluster.wait_for_replica("m/1")
+        before = cluster.replica("m/1")
+        (node,) = before["nodes"]
+        agents[node].signal(signal.SIGSTOP)
+        cluster.wait_for_state(node, "suspect")
+        assert cluster.replicas()["m/1"]["state"] == "ready"
+        agents[node].signal(signal.SIGCONT)
+        cluster.wait_for_state(node, "online")
+        assert pids(cluster.replica("m/1")) == pids(before)
+
+        def away(node: str) -> Callable[[], None]:
+            agents[node].signal(signal.SIGSTOP)
+            return lambda: agents[node].signal(signal.SIGCONT)
+
+        _lives_through(cluster, away)
+
+
+def _lives_through(cluster: Cluster, away: Callable[[str], Callable[[], None]]) -> None:
+    """`away` takes a node away, and gives what brings it back."""
+    cluster.apply(sim_model("m"))
+    cluster.wait_for_replica("m/1")
+    before = cluster.replica("m/1")
+    (node,) = before["nodes"]
+    back = away(node)
+    cluster.wait_for_replica("m/1", above=1)
+    after = cluster.replica("m/1")
+    assert after["nodes"] != [node]
+    failure = after["last_failure"]
+    assert (failure["kind"], failure["node"]) == ("node lost", node)
+    assert re.match(rf"node {node} has not been heard for \d+ s", failure["reason"])
+    assert Path(f"/proc/{pids(before)[0]}").exists(), "nobody could stop it"
+    back()
+    wait_until(lambda: not cluster.shard_processes("m/1#0@1"), "the stale shard gone")
+    cluster.wait_for_state(node, "online", prefix=cluster.outlook)
+    now = cluster.replica("m/1")
+    assert (now["state"], now["generation"], pids(now)) == ("ready", 2, pids(after))
+    cluster.apply(sim_model("m", replicas=2))
+    assert cluster.wait_for_replica("m/2")["nodes"] == [node], "it works again without a restart"
+    cluster.apply("")
+    cluster.wait_until_gone()
+
+
+def test_when_many_nodes_fall_silent_at_once_nothing_moves_and_the_reason_is_shown(tmp_path: Path) -> None:
+    """F09."""
+    with running_cluster(tmp_path, **PACE) as cluster:
+        agents = started(cluster, "n1", "n2", "n3", "n4")
+        models = sim_model("m", replicas=4) + sim_model("g", nodes=2, gpus_per_node=2)
+        cluster.apply(models, "--wait", "--within", "30")
+        before = {id: cluster.replica(id) for id in cluster.replicas()}
+        assert {id: replica["nodes"] for id, replica in before.items() if replica["model"] == "m"} == {
+            f"m/{number}": [f"n{number}"] for number in (1, 2, 3, 4)
+        }
+        for name in ("n1", "n3"):
+            agents[name].kill()
+        for name in ("n1", "n3"):
+            cluster.wait_for_state(name, "lost")
+        (event,) = wait_until(lambda: cluster.events("mass loss"), "the reason")
+        assert event["reason"] == "2 of 4 nodes fell silent together (n1, n3): none of them loses its replicas"
+        silent = cluster.replicas()
+        for id in ("m/1", "m/3"):
+            node = before[id]["nodes"][0]
+            assert (silent[id]["state"], silent[id]["reason"]) == ("ready", f"as far as known: {node} does not speak")
+            assert complete(silent[id]["address"], "m")
+        for name in ("n1", "n3"):
+            cluster.start_agent(name, gpus=4, fabric="ib-a")
+            cluster.wait_for_state(name, "online")
+        for id, replica in before.items():
+            cluster.wait_for_replica(id)
+            now = cluster.replica(id)
+            assert (now["generation"], pids(now)) == (1, pids(replica))
+        assert len(cluster.events("replica placed")) == len(before)
+        cluster.apply("")
+        cluster.wait_until_gone()
+
+
+# A full disk, and another engine.
+
+
+def test_a_full_disk_stops_no_engine_and_fails_the_next_launch_with_its_reason(
+    tmp_path: Path, stack: ExitStack
+) -> None:
+    disk = stack.enter_context(small_disk(tmp_path / "disk", "8m"))
+    with running_cluster(tmp_path / "cluster", **PACE) as cluster:
+        cluster.agent_state("n1").symlink_to(disk)
+        started(cluster, "n1")
+        cluster.apply(sim_model("m"))
+        before = cluster.wait_for_replica("m/1")
+        fill(disk / "filler")
+        for _ in range(20):
+            assert complete(before["address"], "m")
+        cluster.apply(sim_model("m", replicas=2))
+        failed = cluster.wait_for_replica("m/2", "failed")
+        assert "No space left on device" in failed["reason"]
+        assert cluster.replica("m/1")["generation"] == before["generation"]
+        (disk / "filler").unlink()
+        cluster.wait_for_replica("m/2")
+        cluster.apply("")
+        cluster.wait_until_gone()
+
+
+WRAPPER = """\
+#!/bin/sh
+case "$*" in *--help*) {sim} --help | sed {edit}; exit;; esac
+exec {sim} "$@"
+"""
+
+
+def test_an_engine_that_loses_a_flag_goes_on_where_it_runs_and_is_refused_where_it_would_start(
+    tmp_path: Path,
+) -> None:
+    program = tmp_path / "sim"
+
+    def install(edit: str) -> None:
+        new = program.with_suffix(".new")
+        new.write_text(WRAPPER.format(sim=SIM, edit=edit))
+        new.chmod(0o755)
+        new.replace(program)
+
+    install("s/nothing/nothing/")
+    engine = ("--engine", f"llmgw-sim={program}")
+    with running_cluster(tmp_path / "cluster") as cluster:
+        agents = started(cluster, "n1", words=engine)
+        cluster.apply(sim_model("m", "--load-time", "0.1"))
+        cluster.wait_for_replica("m/1")
+        before = cluster.replica("m/1")
+        install("s/--load-time/--loading-takes/g")
+        cluster.apply(sim_model("m", "--load-time", "0.1", replicas=2))
+        refused = wait_until(lambda: "--load-time" in cluster.replicas().get("m/2", {}).get("reason", ""), "a reason")
+        assert refused
+        now = cluster.wait_for_replica("m/1")
+        assert pids(cluster.replica("m/1")) == pids(before)
+        assert complete(now["address"], "m")
+        assert "--load-time" in cluster.ctl("explain", "m")
+        failure = cluster.replica("m/2")["last_failure"]
+        assert failure["kind"] == "bad arguments"
+        assert "--load-time" in failure["reason"]
+        install("s/nothing/nothing/")
+        agents["n1"].kill()  # or it looks at its engines within a minute
+        cluster.start_agent("n1", *engine, gpus=4, fabric="ib-a")
+        assert cluster.wait_for_replica("m/2")
+        assert pids(cluster.replica("m/1")) == pids(before)
+        cluster.apply("")
+        cluster.wait_until_gone()
