@@ -206,3 +206,72 @@ def test_an_engine_that_loses_a_flag_goes_on_where_it_runs_and_is_refused_where_
         assert pids(cluster.replica("m/1")) == pids(before)
         cluster.apply("")
         cluster.wait_until_gone()
+
+
+# What one of them has forgotten.
+
+
+def test_a_control_plane_from_a_backup_goes_above_what_its_nodes_have_seen(tmp_path: Path) -> None:
+    with running_cluster(tmp_path) as cluster:
+        control = cluster.start_control()
+        cluster.start_agent("n1", gpus=2)
+        wait_until(lambda: cluster.nodes(), "the node")
+        cluster.apply(sim_model("m", replicas=0))
+        backup = tmp_path / "backup.db"
+        cluster.ctl("backup", str(backup))
+        for _ in range(3):
+            cluster.ctl("scale", "m", "1")
+            latest = cluster.wait_for_replica("m/1")
+            cluster.ctl("scale", "m", "0")
+            wait_until(lambda: not cluster.replicas(), "it is gone")
+        assert latest["generation"] == 3
+        control.kill()
+        for file in cluster.state.glob("control.db*"):
+            file.unlink()
+        backup.rename(cluster.state / "control.db")
+        cluster.start_control()
+        cluster.wait_for_state("n1", "online")
+        cluster.ctl("scale", "m", "1")
+        assert cluster.wait_for_replica("m/1")["generation"] == 4
+        (told,) = cluster.events("replica stopping")
+        assert told["reason"] == "m/1: a node reports its generation 3, which is newer"
+        cluster.apply("")
+        cluster.wait_until_gone()
+
+
+SLOW_HELP = """\
+#!/bin/sh
+case "$*" in *--help*) while [ -e {hold} ]; do sleep 0.05; done;; esac
+exec {sim} "$@"
+"""
+
+
+def test_an_agent_that_dies_before_it_hears_that_it_is_to_run_has_its_prepared_shard(tmp_path: Path) -> None:
+    hold, program = tmp_path / "hold", tmp_path / "sim"
+    with running_cluster(tmp_path / "cluster", lost_after_s=15.0) as cluster:
+        program.write_text(SLOW_HELP.format(hold=hold, sim=SIM))
+        program.chmod(0o755)
+        cluster.start_control()
+        n1 = cluster.start_agent("n1", gpus=1, fabric="ib-a")
+        cluster.start_agent("n2", "--engine", f"llmgw-sim={program}", gpus=1, fabric="ib-a")
+        wait_until(lambda: len(cluster.nodes()) == 2, "both nodes")
+        cluster.apply(sim_model("warm", nodes=2))  # both answer offers
+        cluster.wait_for_replica("warm/1")
+        hold.touch()
+        program.write_text(program.read_text() + "# another file\n")  # so that it is looked at anew
+        cluster.apply(sim_model("m", nodes=2))
+        phases = ["prepared", "preparing"]
+        wait_until(lambda: _phases(cluster, "m/1") == phases, "one prepared, one not", every_s=0.1)
+        n1.signal(signal.SIGSTOP)
+        hold.unlink()
+        wait_until(lambda: cluster.replica("m/1")["shards"][1]["pid"], "the worker told to run", every_s=0.1)
+        n1.kill()
+        cluster.start_agent("n1", gpus=1, fabric="ib-a")
+        assert cluster.wait_for_replica("m/1")["generation"] == 1
+        cluster.apply("")
+        cluster.wait_until_gone()
+
+
+def _phases(cluster: Cluster, id: str) -> list[str]:
+    replica = cluster.replica(id) if id in cluster.replicas() else {"shards": []}
+    return [shard["phase"] for shard in replica["shards"]]

@@ -59,6 +59,8 @@ def _go_on(record: ReplicaRecord, assignment: Assignment, seen: Sequence[Sightin
     if terms.unwanted:
         return _stop(record, assignment, terms.unwanted)
     if terms.superseded:
+        # Kept: when all shards have stopped, nobody may report it any more, and the next one must be above it.
+        record = evolve(record, generation=terms.superseded)
         return _stop(record, assignment, f"a node reports its generation {terms.superseded}, which is newer")
     stable = stable_at(assignment)
     if stable is not None and stable <= terms.now and is_stained(record):
