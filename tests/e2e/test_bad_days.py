@@ -5,27 +5,26 @@ Silence is measured in seconds here, by the control plane's own `--heartbeat` an
 
 from __future__ import annotations
 
-import os
 import shutil
 import signal
 import sqlite3
 import struct
 import subprocess
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Iterator
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 
 import pytest
 import trio
-from attrs import evolve, field, frozen
+from attrs import evolve, frozen
 
 from llmgw_core.net.link import LinkClosed
 from llmgw_core.testing.cluster import Cluster, running_cluster, wait_until
 from llmgw_core.testing.light_agent import LightAgent
+from llmgw_core.testing.machine import Network, fill, running_network, small_disk
 
-ROOT = os.geteuid() == 0
 HOUR_S = 3600
 
 
@@ -205,27 +204,6 @@ async def keep_beating(light: LightAgent, link: object) -> None:
 # A full disk.
 
 
-@contextmanager
-def small_disk(path: Path, size: str) -> Iterator[Path]:
-    path.mkdir()
-    mounted = ROOT and subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", path], check=False)
-    if not mounted or mounted.returncode:
-        pytest.skip("needs root, to mount a small disk")
-    try:
-        yield path
-    finally:
-        subprocess.run(["umount", "--lazy", path], check=True)
-
-
-def fill(path: Path) -> None:
-    with path.open("wb", buffering=0) as file:
-        try:
-            while True:
-                file.write(bytes(4096))
-        except OSError:
-            pass
-
-
 async def test_a_full_disk_is_said_and_nothing_breaks(tmp_path: Path) -> None:
     with small_disk(tmp_path / "disk", "16m") as disk, running_cluster(tmp_path / "cluster") as cluster:
         cluster.state = disk / "state"
@@ -364,77 +342,11 @@ def _seconds() -> float:
 
 # A link that is cut.
 
-NOWHERE = "02:00:00:00:00:99"
-"""Frames to this address arrive and are for nobody: the way is cut, and no one is told."""
-
-
-@frozen
-class Network:
-    """A hub for the control plane, and a wire to each node; all in namespaces of this test's own."""
-
-    name: str
-    nodes: Sequence[str]
-    address: str = "10.231.0.1"
-    _numbers: dict[str, int] = field(init=False)
-
-    def __attrs_post_init__(self) -> None:
-        object.__setattr__(self, "_numbers", {node: number for number, node in enumerate(self.nodes, 1)})
-
-    def inside(self, where: str) -> tuple[str, ...]:
-        return ("ip", "netns", "exec", f"{self.name}-{where}")
-
-    def build(self) -> None:
-        self._ip("netns", "add", f"{self.name}-hub")
-        self._in("hub", "link", "set", "lo", "up")
-        self._in("hub", "address", "add", f"{self.address}/32", "dev", "lo")
-        for node, number in self._numbers.items():
-            self._ip("netns", "add", f"{self.name}-{node}")
-            peer = ("peer", "name", "eth0", "netns", f"{self.name}-{node}")
-            self._in("hub", "link", "add", f"wire{number}", "type", "veth", *peer)
-            self._in("hub", "address", "add", f"10.231.{number}.1/24", "dev", f"wire{number}")
-            self._in("hub", "link", "set", f"wire{number}", "up")
-            self._in(node, "address", "add", f"10.231.{number}.2/24", "dev", "eth0")
-            self._in(node, "link", "set", "eth0", "up")
-            self._in(node, "route", "add", "default", "via", f"10.231.{number}.1")
-
-    def cut_to_control(self, node: str) -> None:
-        number = self._numbers[node]
-        self._in(node, "neigh", "replace", f"10.231.{number}.1", "lladdr", NOWHERE, "nud", "permanent", "dev", "eth0")
-
-    def cut_from_control(self, node: str) -> None:
-        number = self._numbers[node]
-        wire = f"wire{number}"
-        self._in("hub", "neigh", "replace", f"10.231.{number}.2", "lladdr", NOWHERE, "nud", "permanent", "dev", wire)
-
-    def heal(self, node: str) -> None:
-        number = self._numbers[node]
-        self._in(node, "neigh", "flush", "all", "nud", "permanent")
-        self._in("hub", "neigh", "flush", "dev", f"wire{number}", "nud", "permanent")
-
-    def remove(self) -> None:
-        for where in ("hub", *self.nodes):
-            subprocess.run(["ip", "netns", "delete", f"{self.name}-{where}"], check=False, capture_output=True)
-
-    def _in(self, where: str, *words: str) -> None:
-        self._ip("-n", f"{self.name}-{where}", *words)
-
-    def _ip(self, *words: str) -> None:
-        subprocess.run(["ip", *words], check=True, capture_output=True)
-
 
 @pytest.fixture
 def network() -> Iterator[Network]:
-    if not ROOT or shutil.which("ip") is None:
-        pytest.skip("needs root and ip, to make a network that can be cut")
-    made = Network(f"llmgw{os.getpid()}", ("deaf", "mute", "gone"))
-    try:
-        try:
-            made.build()
-        except subprocess.CalledProcessError as error:
-            pytest.skip(f"cannot make a network here: {error.stderr.decode()}")
+    with running_network(("deaf", "mute", "gone")) as made:
         yield made
-    finally:
-        made.remove()
 
 
 def test_a_link_that_is_cut_either_way_is_noticed_by_both_sides_and_made_again(

@@ -98,6 +98,7 @@ def _let_them_fail(seen: Seen, directory: Path) -> None:
     cluster = seen.cluster
     cluster.apply("".join(_catalog(directory).values()))
     squatted = _squat(seen)
+    seen.first["dips"] = cluster.wait_for_replica("dips/1", "unready")
     for model in ("crash", "hang"):
         cluster.wait_for_replica(f"{model}/1")
         seen.first[model] = cluster.replica(f"{model}/1")
@@ -109,6 +110,7 @@ def _let_them_fail(seen: Seen, directory: Path) -> None:
         for model in ("squat", "late"):
             cluster.wait_for_replica(f"{model}/1", "failed")
             seen.replicas[model] = cluster.replica(f"{model}/1")
+        seen.ready("dips")
         for model in ("exit", "silent", "hang"):
             seen.ready(model, above=1)
     wait_until(lambda: cluster.replicas()["crash/1"]["failures"] == 2, "the second crash", every_s=0.1)
@@ -129,6 +131,7 @@ def _catalog(directory: Path) -> dict[str, str]:
         "crash": sim_model("crash", "--fault-crash-after-ready", "1"),
         "late": sim_model("late", "--load-time", "100", nodes=2, health=short),
         "squat": sim_model("squat", "--fault-refuse-port", health=short),
+        "dips": sim_model("dips", "--fault-unready-after-ready", "0.5", "--fault-unready-for", "1.5"),
         "port": sim_model("port"),
     }
 
@@ -181,6 +184,12 @@ def test_a_worker_that_dies_without_a_word_takes_its_group_down(seen: Seen) -> N
     assert (failure["rank"], failure["exit"]) == (1, "exit code 0")
     assert replica["generation"] == 2
     assert complete(replica["address"], "silent")
+
+
+def test_one_that_is_unready_for_a_while_is_left_alone(seen: Seen) -> None:
+    """E11."""
+    assert "it loads the model" in seen.first["dips"]["reason"]
+    assert (seen.replicas["dips"]["generation"], seen.replicas["dips"]["last_failure"]) == (1, None)
 
 
 def test_what_crashes_again_and_again_waits_longer_and_keeps_the_first_failures_log(seen: Seen) -> None:

@@ -363,7 +363,7 @@ async def test_weights_that_are_not_there_are_told_before_anything_starts(tmp_pa
         assert (status.failure.kind, status.failure.reason) == ("weights", "/models/m: no such directory")
 
 
-async def test_two_attempts_run_side_by_side_and_older_ones_are_not_begun_again(tmp_path: Path) -> None:
+async def test_two_attempts_run_side_by_side_and_older_ones_are_answered_with_the_newest(tmp_path: Path) -> None:
     launch, newer = a_launch(generation=3), a_launch(generation=4)
     async with running_node(tmp_path) as node:
         await node.ready(launch)
@@ -374,9 +374,21 @@ async def test_two_attempts_run_side_by_side_and_older_ones_are_not_begun_again(
         assert node.status(launch) is None
         assert {each.marker for each in marked_processes(tmp_path)} == {"m/1#0@4"}
         await node.stop(newer)
-    async with running_node(tmp_path) as node:
+    async with running_node(tmp_path) as node:  # it is on disk
         node.run(launch)
+        (told,) = node.runtime.statuses()
+        assert (told.generation, told.phase, told.pid) == (4, FAILED, 0)
+        assert told.reason == "generation 3 was ordered, and this node has seen 4"
+        node.ask_to_stop(launch)
+        assert node.runtime.statuses() == (told,)
+        node.ask_to_stop(newer)
         assert node.runtime.statuses() == ()
+        node.run(launch)
+        assert node.runtime.statuses() == (told,)
+        newest = evolve(newer, generation=5)
+        await node.ready(newest)
+        assert {each.generation for each in node.runtime.statuses()} == {5}
+        await node.stop(newest)
 
 
 async def test_requests_in_flight_end_before_the_engine_is_told_to_stop(tmp_path: Path) -> None:

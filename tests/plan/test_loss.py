@@ -1,5 +1,7 @@
 """Who is lost, and who is only silent with too many others."""
 
+from math import inf
+
 import pytest
 
 from llmgw_core.plan.liveness import NodeState
@@ -44,6 +46,18 @@ def test_two_mass_losses_are_told_apart() -> None:
         "2 of 9 nodes fell silent together (n000, n001): none of them loses its replicas",
         "2 of 9 nodes fell silent together (n002, n003): none of them loses its replicas",
     )
+
+
+def test_those_that_are_left_when_the_others_come_back_have_as_long_again() -> None:
+    mass = find_losses(fleet(4, (LOST, 0), (LOST, 1)), 60.0, now=5000.0)
+    assert mass.spared == {"n000": inf, "n001": inf}
+    one = find_losses(fleet(4, (LOST, 0)), 60.0, now=9000.0, before=mass.spared)
+    assert (one.lost, one.spared, one.reasons) == (frozenset(), {"n000": 9060.0}, ())
+    still = find_losses(fleet(4, (LOST, 0)), 60.0, now=9059.0, before=one.spared)
+    assert still.spared == {"n000": 9060.0}
+    over = find_losses(fleet(4, (LOST, 0)), 60.0, now=9060.0, before=still.spared)
+    assert (over.lost, over.spared) == (frozenset({"n000"}), {})
+    assert find_losses(fleet(4, (LOST, 0)), 60.0, now=9061.0, before=over.spared).lost == {"n000"}
 
 
 def test_a_mass_that_is_only_suspect_is_not_told_of() -> None:

@@ -180,8 +180,9 @@ class Attempt:
         except LlmgwError as error:
             return self.failed(Failure(FailureKind.BAD_CONFIGURATION, str(error)))
         except OSError as error:
-            where = f"{error.filename}: " if error.filename else ""
-            return self.failed(Failure(FailureKind.BAD_CONFIGURATION, f"{where}{error.strerror or error}"))
+            # The machine's trouble of the moment (a full disk, no descriptors), and no word against the command.
+            where = error.filename or self.directory
+            return self.failed(Failure(FailureKind.CRASHED, f"{where}: {error.strerror or error}"))
         except Exception as error:
             _log.exception("shard failed by a fault of llmgw", extra={"shard": self.marker})
             return self.failed(Failure(FailureKind.CRASHED, f"a fault of llmgw: {type(error).__name__}: {error}"))

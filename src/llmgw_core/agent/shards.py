@@ -1,8 +1,9 @@
 """All shards of this node: orders in, what runs out.
 
-Rules: an order counts at once, so that the list that is said next has it; an order to begin an attempt that is older
-than the highest seen of its replica is ignored; two attempts at one replica may run, while it moves; a shard is in the
-list until nothing of it is left.
+Rules: an order counts at once, so that the list that is said next has it; an attempt that is older than the highest
+seen of its replica is not begun but answered with that highest one, as a shard that failed, until it is told to stop: a
+control plane that has forgotten it (a store from a backup) learns what to go above; two attempts at one replica may
+run, while it moves; a shard is in the list until nothing of it is left.
 """
 
 from __future__ import annotations
@@ -16,8 +17,8 @@ from llmgw_core.agent.attempt import WANTED, Attempt, adopt, begin
 from llmgw_core.agent.logs import read_log
 from llmgw_core.agent.node import Node
 from llmgw_core.agent.shard_files import Kept
-from llmgw_core.model.launch import Order, RunShard, StopShard
-from llmgw_core.model.shard import ShardStatus
+from llmgw_core.model.launch import Launch, Order, RunShard, StopShard
+from llmgw_core.model.shard import ShardFailure, ShardPhase, ShardStatus
 from llmgw_core.plan.shard_tree import Process, members
 from llmgw_core.wire.message import LogRead, ReadLog
 
@@ -32,6 +33,8 @@ class Shards:
     _begun: trio.Event = field(factory=trio.Event)
     _waiting: list[Attempt] = field(factory=list)
     _changed: trio.Event = field(factory=trio.Event)
+    _refused: dict[tuple[str, int], ShardStatus] = field(factory=dict)
+    """By replica and rank, what is said of an order that was too old."""
 
     def read(self) -> None:
         """What the last agent left; blocks, so it is for the start."""
@@ -68,6 +71,10 @@ class Shards:
                 self._run(order)
             case StopShard(replica=replica, generation=generation, rank=rank, in_flight_s=in_flight_s):
                 self._raise_highest(replica, generation)
+                refused = self._refused.get((replica, rank))
+                if refused is not None and refused.generation <= generation:
+                    del self._refused[replica, rank]
+                    self._tell()
                 if attempt := self._attempts.get((replica, rank, generation)):
                     attempt.stop(in_flight_s)
 
@@ -77,11 +84,20 @@ class Shards:
         if key in self._attempts:
             self._attempts[key].want(WANTED[order.stage])
             return
-        if launch.generation < self.node.files.highest.get(launch.replica, 0):
-            _log.warning("order ignored", extra={"shard": launch.shard_id(order.rank), "reason": "an old generation"})
+        highest = self.node.files.highest.get(launch.replica, 0)
+        if launch.generation < highest:
+            self._refuse(launch, order.rank, highest)
             return
+        self._refused.pop((launch.replica, order.rank), None)
         self._raise_highest(launch.replica, launch.generation)
         self._add(key, begin(self.node, order, self._tell))
+
+    def _refuse(self, launch: Launch, rank: int, highest: int) -> None:
+        reason = f"generation {launch.generation} was ordered, and this node has seen {highest}"
+        _log.warning("order refused", extra={"shard": launch.shard_id(rank), "reason": reason})
+        self._refused[launch.replica, rank] = ShardStatus(
+            launch.replica, highest, rank, ShardPhase.FAILED, reason, ShardFailure("old order", reason)
+        )
 
     def _add(self, key: _Key, attempt: Attempt) -> None:
         self._attempts[key] = attempt
@@ -93,7 +109,10 @@ class Shards:
         self.node.files.highest[replica] = max(generation, self.node.files.highest.get(replica, 0))
 
     def statuses(self) -> tuple[ShardStatus, ...]:
-        return tuple(self._attempts[key].status() for key in sorted(self._attempts))
+        listed = {key: attempt.status() for key, attempt in self._attempts.items()}
+        refused = {(replica, rank, said.generation): said for (replica, rank), said in self._refused.items()}
+        all_said = {**refused, **listed}  # what runs says more
+        return tuple(all_said[key] for key in sorted(all_said))
 
     async def wait_other_than(self, said: tuple[ShardStatus, ...] | None) -> tuple[ShardStatus, ...]:
         """The list, as soon as it is another."""

@@ -27,6 +27,7 @@ def observe(plane: Plane) -> World:
         refuted={each.fabric: each.reason for each in refutations(plane.fleet)},
         now=now,
         lost_after_s=plane.fleet.pace.lost_after_s,
+        spared=deployment.decision.spared,
     )
 
 

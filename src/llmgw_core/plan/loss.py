@@ -1,16 +1,19 @@
 """Which nodes are lost, and which are silent with so many others that it is rather the network.
 
-In: the nodes as they are seen.  Out: `Losses`.  Pure.
+In: the nodes as they are seen, and who was spared at the last look.  Out: `Losses`.  Pure.
 Rules: silence is not death: when at least two nodes and more than a fifth of the fleet fell silent within
-`lost_after_s`, none of them is lost, however long it lasts; they come back or are removed. What was removed is lost.
+`lost_after_s`, none of them is lost, however long it lasts; they come back or are removed. They come back one after the
+other, so when they are too many no more, those that are left have `lost_after_s` for it. What was removed is lost.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from math import inf
 
-from attrs import frozen
+from attrs import field, frozen
 
+from llmgw_core.model.replica import frozen_mapping
 from llmgw_core.plan.liveness import NodeState
 from llmgw_core.plan.world import ObservedNode
 
@@ -25,11 +28,15 @@ class Losses:
     """Would be lost, and are not, because too many fell silent with them."""
     reasons: tuple[str, ...] = ()
     """A line for each mass loss, the earliest first."""
+    spared: Mapping[str, float] = field(factory=dict, converter=frozen_mapping, hash=False)
+    """By guarded node, until when at the latest; infinite while it is silent with too many others."""
 
 
-def find_losses(nodes: Mapping[str, ObservedNode], lost_after_s: float) -> Losses:
-    """Sorts those that are `LOST` into lost and guarded."""
-    lost = {name for name, node in nodes.items() if node.state is NodeState.LOST}
+def find_losses(
+    nodes: Mapping[str, ObservedNode], lost_after_s: float, now: float = 0.0, before: Mapping[str, float] | None = None
+) -> Losses:
+    """Sorts those that are `LOST` into lost and guarded. `before`: who was `spared` at the last look."""
+    lost = frozenset(name for name, node in nodes.items() if node.state is NodeState.LOST)
     if not lost:
         return Losses()
     silent = sorted(
@@ -37,8 +44,11 @@ def find_losses(nodes: Mapping[str, ObservedNode], lost_after_s: float) -> Losse
         key=lambda node: (node.last_heard, node.name),
     )
     masses = [mass for mass in _masses(silent, len(nodes), lost_after_s) if lost & set(mass)]
-    guarded = lost & {name for mass in masses for name in mass}
-    return Losses(frozenset(lost - guarded), frozenset(guarded), tuple(_tell(mass, len(nodes)) for mass in masses))
+    spared = {name: min((before or {})[name], now + lost_after_s) for name in lost & (before or {}).keys()}
+    spared |= {name: inf for mass in masses for name in mass if name in lost}
+    guarded = frozenset(name for name, until in spared.items() if until > now)
+    told = tuple(_tell(mass, len(nodes)) for mass in masses)
+    return Losses(lost - guarded, guarded, told, {name: spared[name] for name in sorted(guarded)})
 
 
 def _masses(silent: Sequence[ObservedNode], fleet: int, within_s: float) -> Iterator[list[str]]:

@@ -70,6 +70,8 @@ def _go_on(record: ReplicaRecord, assignment: Assignment, seen: Sequence[Sightin
     if terms.unwanted:
         return _stop(record, assignment, terms.unwanted)
     if terms.superseded:
+        # Kept: when all shards have stopped, nobody may report it any more, and the next one must be above it.
+        record = evolve(record, generation=terms.superseded)
         return _stop(record, assignment, tell_superseded(terms.superseded))
     stable = stable_at(assignment)
     if stable is not None and stable <= terms.now and is_stained(record):

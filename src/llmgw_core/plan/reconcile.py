@@ -9,6 +9,7 @@ that is stored. An attempt stands and falls as a unit; nothing is placed again b
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from math import inf
 
 from attrs import define, evolve, field
 
@@ -35,7 +36,7 @@ def reconcile(world: World) -> Decision:
     if world.catalog is None:
         return Decision()
     offers = offers_by_model(world.catalog, world.offers)
-    losses = find_losses(world.nodes, world.lost_after_s)
+    losses = find_losses(world.nodes, world.lost_after_s, world.now, world.spared)
     stale = tuple(find_stale(world.nodes, world.records))
     planning = _Planning(world, world.catalog, offers, losses, stale, highest_generations(world.nodes))
     return planning.decide()
@@ -76,6 +77,7 @@ class _Planning:
             unplaced=self.unplaced,
             blocked=self.blocked,
             guarded=self.losses.reasons,
+            spared=self.losses.spared,
             look_again_at=min(self._times(wanted), default=None),
         )
 
@@ -282,6 +284,7 @@ class _Planning:
         records = [self.records[name] for name in wanted]
         times = [at for record in records for at in self._times_of(record)]
         times += [drain.until for drain in self.world.drains.values() if drain.until is not None]
+        times += [until for until in self.losses.spared.values() if until < inf]
         return (at for at in times if at > now)
 
     def _times_of(self, record: ReplicaRecord) -> Iterator[float]:

@@ -60,6 +60,8 @@ class World:
     now: float = 0.0
     """Seconds since 1970."""
     lost_after_s: float = 60.0
+    spared: Mapping[str, float] = field(factory=dict, converter=frozen_mapping, hash=False)
+    """As the last decision says."""
 
 
 @frozen
@@ -91,5 +93,7 @@ class Decision:
     """By replica id, why it cannot move away although it should."""
     guarded: tuple[str, ...] = ()
     """Why silent nodes keep their replicas although they would be lost by now; a line for each such loss."""
+    spared: Mapping[str, float] = field(factory=dict, converter=frozen_mapping, hash=False)
+    """By such a node, until when at the latest; infinite while it is silent with too many others."""
     look_again_at: float | None = None
     """When time alone changes something; seconds since 1970."""

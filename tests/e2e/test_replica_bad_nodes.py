@@ -1,0 +1,275 @@
+"""The days on which machines fail under running replicas: away, full, upgraded, and many of them at once."""
+
+from __future__ import annotations
+
+import re
+import signal
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from llmgw_core.testing.cluster import Cluster, Daemon, running_cluster, wait_until
+from llmgw_core.testing.machine import fill, running_network, small_disk
+from llmgw_core.testing.running_node import SIM
+from llmgw_core.testing.sim_model import complete, sim_model
+
+PACE = {"heartbeat_s": 0.3, "lost_after_s": 1.5}
+
+
+@pytest.fixture(name="stack")
+def _stack() -> Iterator[ExitStack]:
+    with ExitStack() as stack:
+        yield stack
+
+
+def started(cluster: Cluster, *names: str, words: Sequence[str] = ()) -> dict[str, Daemon]:
+    cluster.start_control()
+    agents = {name: cluster.start_agent(name, *words, gpus=4, fabric="ib-a") for name in names}
+    wait_until(lambda: len(cluster.nodes()) == len(names), "all nodes")
+    return agents
+
+
+def pids(replica: dict[str, Any]) -> list[int]:
+    return [shard["pid"] for shard in replica["shards"]]
+
+
+# A node that is away.
+
+
+def test_nodes_that_are_away_lose_their_replicas_and_have_no_second_ones_when_they_are_back(
+    tmp_path: Path, stack: ExitStack
+) -> None:
+    """F06, F37: the network of one is cut, and the agent of another hangs, the one after the other."""
+    network = stack.enter_context(running_network(("n1", "n2", "n3", "n4")))
+    hub = network.inside("hub")
+    with running_cluster(tmp_path, host=network.address, port=7443, outlook=hub, **PACE) as cluster:
+        cluster.start_control(prefix=hub)
+        agents = {name: cluster.start_agent(name, gpus=4, prefix=network.inside(name)) for name in network.nodes}
+        wait_until(lambda: len(cluster.nodes(hub)) == 4, "all nodes")
+        cluster.apply(sim_model("m", replicas=2))
+        before = ready(cluster, "m/1", "m/2")
+        assert [each["nodes"] for each in before] == [["n1"], ["n2"]]
+        agents["n2"].signal(signal.SIGSTOP)
+        cluster.wait_for_state("n2", "suspect", hub)
+        agents["n2"].signal(signal.SIGCONT)
+        cluster.wait_for_state("n2", "online", hub)
+        assert pids(cluster.replica("m/2")) == pids(before[1]), "silence is not death"
+
+        network.cut_from_control("n1")
+        network.cut_to_control("n1")
+        cluster.wait_for_state("n1", "lost", hub)
+        agents["n2"].signal(signal.SIGSTOP)
+        after = ready(cluster, "m/1", "m/2", above=1)
+        assert sorted(each["nodes"] for each in after) == [["n3"], ["n4"]]
+        for old, new in zip(before, after, strict=True):
+            _was_lost(old["nodes"][0], new["last_failure"])
+            assert Path(f"/proc/{pids(old)[0]}").exists(), "nobody could stop it"
+        network.heal("n1")
+        agents["n2"].signal(signal.SIGCONT)
+        wait_until(lambda: len({each.marker for each in cluster.shard_processes("m/")}) == 2, "the stale ones gone")
+        for name in ("n1", "n2"):
+            cluster.wait_for_state(name, "online", hub)
+        now = [cluster.replica(id) for id in ("m/1", "m/2")]
+        assert [(each["state"], each["generation"], pids(each)) for each in now] == [
+            ("ready", 2, pids(each)) for each in after
+        ]
+        cluster.apply(sim_model("m", replicas=4))
+        more = ready(cluster, "m/3", "m/4")
+        assert [each["nodes"] for each in more] == [["n1"], ["n2"]], "they work again without a restart"
+        cluster.apply("")
+        cluster.wait_until_gone()
+
+
+def _was_lost(node: str, failure: dict[str, Any]) -> None:
+    assert (failure["kind"], failure["node"]) == ("node lost", node)
+    assert re.match(rf"node {node} has not been heard for \d+ s", failure["reason"])
+
+
+def ready(cluster: Cluster, *ids: str, above: int = 0) -> list[dict[str, Any]]:
+    for id in ids:
+        cluster.wait_for_replica(id, above=above)
+    return [cluster.replica(id) for id in ids]
+
+
+def test_when_many_nodes_fall_silent_at_once_nothing_moves_and_the_reason_is_shown(tmp_path: Path) -> None:
+    """F09."""
+    with running_cluster(tmp_path, **PACE) as cluster:
+        agents = started(cluster, "n1", "n2", "n3", "n4")
+        models = sim_model("m", replicas=4) + sim_model("g", nodes=2, gpus_per_node=2)
+        cluster.apply(models, "--wait", "--within", "30")
+        before = {id: cluster.replica(id) for id in cluster.replicas()}
+        assert {id: replica["nodes"] for id, replica in before.items() if replica["model"] == "m"} == {
+            f"m/{number}": [f"n{number}"] for number in (1, 2, 3, 4)
+        }
+        for name in ("n1", "n3"):
+            agents[name].kill()
+        for name in ("n1", "n3"):
+            cluster.wait_for_state(name, "lost")
+        (event,) = wait_until(lambda: cluster.events("mass loss"), "the reason")
+        assert event["reason"] == "2 of 4 nodes fell silent together (n1, n3): none of them loses its replicas"
+        silent = cluster.replicas()
+        for id in ("m/1", "m/3"):
+            node = before[id]["nodes"][0]
+            assert (silent[id]["state"], silent[id]["reason"]) == ("ready", f"as far as known: {node} does not speak")
+            assert complete(silent[id]["address"], "m")
+        for name in ("n1", "n3"):
+            cluster.start_agent(name, gpus=4, fabric="ib-a")
+            cluster.wait_for_state(name, "online")
+        for id, replica in before.items():
+            cluster.wait_for_replica(id)
+            now = cluster.replica(id)
+            assert (now["generation"], pids(now)) == (1, pids(replica))
+        assert len(cluster.events("replica placed")) == len(before)
+        cluster.apply("")
+        cluster.wait_until_gone()
+
+
+# A full disk, and another engine.
+
+
+def test_a_full_disk_stops_no_engine_and_fails_the_next_launch_with_its_reason(
+    tmp_path: Path, stack: ExitStack
+) -> None:
+    disk = stack.enter_context(small_disk(tmp_path / "disk", "8m"))
+    with running_cluster(tmp_path / "cluster", **PACE) as cluster:
+        cluster.agent_state("n1").symlink_to(disk)
+        started(cluster, "n1")
+        cluster.apply(sim_model("m"))
+        before = cluster.wait_for_replica("m/1")
+        fill(disk / "filler")
+        for _ in range(20):
+            assert complete(before["address"], "m")
+        cluster.apply(sim_model("m", replicas=2))
+        failed = cluster.wait_for_replica("m/2", "failed")
+        assert "No space left on device" in failed["reason"]
+        assert "again in" in failed["reason"], "it is the disk's fault, and not the command's"
+        assert cluster.replica("m/1")["generation"] == before["generation"]
+        (disk / "filler").unlink()
+        _ask_again(cluster, "m")
+        cluster.apply("")
+        cluster.wait_until_gone()
+
+
+def _ask_again(cluster: Cluster, model: str) -> None:
+    """For the second replica, without waiting until it is tried again."""
+    cluster.ctl("scale", model, "1")
+    wait_until(lambda: f"{model}/2" not in cluster.replicas(), "the second one forgotten")
+    cluster.ctl("scale", model, "2")
+    cluster.wait_for_replica(f"{model}/2")
+
+
+WRAPPER = """\
+#!/bin/sh
+case "$*" in *--help*) {sim} --help | sed {edit}; exit;; esac
+exec {sim} "$@"
+"""
+
+
+def test_an_engine_that_loses_a_flag_goes_on_where_it_runs_and_is_refused_where_it_would_start(
+    tmp_path: Path,
+) -> None:
+    program = tmp_path / "sim"
+
+    def install(edit: str) -> None:
+        new = program.with_suffix(".new")
+        new.write_text(WRAPPER.format(sim=SIM, edit=edit))
+        new.chmod(0o755)
+        new.replace(program)
+
+    install("s/nothing/nothing/")
+    engine = ("--engine", f"llmgw-sim={program}")
+    with running_cluster(tmp_path / "cluster") as cluster:
+        agents = started(cluster, "n1", words=engine)
+        cluster.apply(sim_model("m", "--load-time", "0.1"))
+        cluster.wait_for_replica("m/1")
+        before = cluster.replica("m/1")
+        install("s/--load-time/--loading-takes/g")
+        cluster.apply(sim_model("m", "--load-time", "0.1", replicas=2))
+        refused = wait_until(lambda: "--load-time" in cluster.replicas().get("m/2", {}).get("reason", ""), "a reason")
+        assert refused
+        now = cluster.wait_for_replica("m/1")
+        assert pids(cluster.replica("m/1")) == pids(before)
+        assert complete(now["address"], "m")
+        assert "--load-time" in cluster.ctl("explain", "m")
+        failure = cluster.replica("m/2")["last_failure"]
+        assert failure["kind"] == "bad arguments"
+        assert "--load-time" in failure["reason"]
+        install("s/nothing/nothing/")
+        agents["n1"].kill()  # or it looks at its engines within a minute
+        cluster.start_agent("n1", *engine, gpus=4, fabric="ib-a")
+        _ask_again(cluster, "m")
+        assert pids(cluster.replica("m/1")) == pids(before)
+        cluster.apply("")
+        cluster.wait_until_gone()
+
+
+# What one of them has forgotten.
+
+
+def test_a_control_plane_from_a_backup_goes_above_what_its_nodes_have_seen(tmp_path: Path) -> None:
+    with running_cluster(tmp_path) as cluster:
+        control = cluster.start_control()
+        cluster.start_agent("n1", gpus=2)
+        wait_until(lambda: cluster.nodes(), "the node")
+        cluster.apply(sim_model("m", replicas=0))
+        backup = tmp_path / "backup.db"
+        cluster.ctl("backup", str(backup))
+        for _ in range(2):
+            cluster.ctl("scale", "m", "1")
+            latest = cluster.wait_for_replica("m/1")
+            cluster.ctl("scale", "m", "0")
+            wait_until(lambda: not cluster.replicas(), "it is gone")
+        assert latest["generation"] == 2
+        control.kill()
+        for file in cluster.state.glob("control.db*"):
+            file.unlink()
+        backup.rename(cluster.state / "control.db")
+        cluster.start_control()
+        cluster.wait_for_state("n1", "online")
+        cluster.ctl("scale", "m", "1")
+        assert cluster.wait_for_replica("m/1")["generation"] == 3
+        (told,) = cluster.events("replica stopping")
+        assert told["reason"] == "m/1: a node reports its generation 2, which is newer"
+        cluster.apply("")
+        cluster.wait_until_gone()
+
+
+SLOW_HELP = """\
+#!/bin/sh
+case "$*" in *--help*) while [ -e {hold} ]; do sleep 0.05; done;; esac
+exec {sim} "$@"
+"""
+
+
+def test_an_agent_that_dies_before_it_hears_that_it_is_to_run_has_its_prepared_shard(tmp_path: Path) -> None:
+    hold, program = tmp_path / "hold", tmp_path / "sim"
+    with running_cluster(tmp_path / "cluster", lost_after_s=15.0) as cluster:
+        program.write_text(SLOW_HELP.format(hold=hold, sim=SIM))
+        program.chmod(0o755)
+        cluster.start_control()
+        n1 = cluster.start_agent("n1", gpus=1, fabric="ib-a")
+        cluster.start_agent("n2", "--engine", f"llmgw-sim={program}", gpus=1, fabric="ib-a")
+        wait_until(lambda: len(cluster.nodes()) == 2, "both nodes")
+        cluster.apply(sim_model("warm", nodes=2))  # both answer offers
+        cluster.wait_for_replica("warm/1")
+        hold.touch()
+        program.write_text(program.read_text() + "# another file\n")  # so that it is looked at anew
+        cluster.apply(sim_model("m", nodes=2))
+        phases = ["prepared", "preparing"]
+        wait_until(lambda: _phases(cluster, "m/1") == phases, "one prepared, one not", every_s=0.1)
+        n1.signal(signal.SIGSTOP)
+        hold.unlink()
+        wait_until(lambda: cluster.replica("m/1")["shards"][1]["pid"], "the worker told to run", every_s=0.1)
+        n1.kill()
+        cluster.start_agent("n1", gpus=1, fabric="ib-a")
+        assert cluster.wait_for_replica("m/1")["generation"] == 1
+        cluster.apply("")
+        cluster.wait_until_gone()
+
+
+def _phases(cluster: Cluster, id: str) -> list[str]:
+    replica = cluster.replica(id) if id in cluster.replicas() else {"shards": []}
+    return [shard["phase"] for shard in replica["shards"]]
