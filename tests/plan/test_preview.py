@@ -67,19 +67,40 @@ def test_what_would_go_makes_room_for_what_would_come() -> None:
     ]
 
 
-def test_a_changed_profile_says_what_would_be_started_anew() -> None:
-    world = running(a_catalog({"a": a_profile(1, 8)}, 2))
-    assert lines(world, {"a": a_profile(1, 4)}, 2) == [
-        "restart a/1: on gpu-0 with profile a-0, if the node accepts it",
-        "restart a/2: on gpu-1 with profile a-0, if the node accepts it",
+def test_a_changed_profile_says_where_what_serves_would_move_to() -> None:
+    """One after the other: what one leaves may take the next."""
+    world = running(a_catalog({"a": a_profile(1, 8)}, 2), nodes=3)
+    assert lines(world, {"a": a_profile(1, 6)}, 2) == [
+        "move a/1: to gpu-2 with profile a-0, if the node accepts it",
+        "move a/2: to gpu-0 with profile a-0, if the node accepts it",
     ]
 
 
-def test_what_would_lose_its_place_is_said_up_front() -> None:
+def test_a_changed_profile_starts_anew_what_never_served() -> None:
+    catalog = a_catalog({"a": a_profile(1, 8)})
+    world = a_world(catalog, [seen_node("gpu-0", node_facts(8))])
+    world = as_reported(decided(world, reconcile(world)), ShardPhase.STARTING)
+    assert lines(world, {"a": a_profile(1, 4)}) == ["restart a/1: on gpu-0 with profile a-0, if the node accepts it"]
+
+
+def test_what_serves_and_has_no_room_for_a_replacement_stays_as_it_is_and_says_why() -> None:
     world = running(a_catalog({"a": a_profile(1, 8)}))
     assert lines(world, {"a": a_profile(3, 8)}) == [
-        "no room a/1: needs 3 nodes with 8 free GPUs on one fabric; ib-a has 2; it runs now, and would be stopped",
+        "no room a/1: no room for its replacement: it stays as it is; "
+        "needs 3 nodes with 8 free GPUs on one fabric; ib-a has 1 (gpu-0 has no free GPUs of 8)",
     ]
+
+
+def test_who_moves_already_to_where_it_should_be_is_not_told_again() -> None:
+    world = running(a_catalog({"a": a_profile(1, 8)}))
+    catalog = a_catalog({"a": a_profile(1, 4)})
+    changed = a_world(
+        catalog, [seen_node(name, node_facts(8, ["ib-a"])) for name in world.nodes], records=world.records
+    )
+    changed = as_reported(changed, ShardPhase.READY)
+    moving = as_reported(decided(changed, reconcile(changed)), ShardPhase.STARTING)
+    assert moving.records["a/1"].move is not None
+    assert lines(moving, {"a": a_profile(1, 4)}) == []
 
 
 def test_the_first_catalog_is_all_new() -> None:

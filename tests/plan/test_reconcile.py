@@ -467,33 +467,6 @@ def changed(world: World) -> World:
     return evolve(world, catalog=catalog, offers=offers, nodes=nodes)
 
 
-def outdated(world: World) -> list[str]:
-    keys = {offer.key for offer in world.offers.values()}
-    return [
-        each.id for each in world.records.values() if each.assignment and each.assignment.launch.offer.key not in keys
-    ]
-
-
-def test_a_changed_profile_goes_through_the_replicas_one_by_one() -> None:
-    world = changed(ready(a_fleet(a_profile(1, 8), replicas=3)))
-    for done in range(1, 4):
-        assert outdated(world) == [f"m/{n}" for n in range(done, 4)]
-        name = f"m/{done}"
-        world = on(world)
-        assert [each.id for each in world.records.values() if assignment(world, each.id).stopping] == [name]
-        assert reconcile(world).records == (), "nothing more happens before it is gone"
-        world = on(with_node(world, assignment(world, name).launch.places[0].node, shards=()))
-        assert assignment(world, name).launch.generation == 2
-        assert reconcile(world).records == (), "nor before the new one is ready"
-        world = on(says(on(says(world, 0, PREPARED, name)), 0, READY, name))
-    assert reconcile(world).records == ()
-
-
-def test_a_changed_profile_waits_while_another_replica_is_not_ready() -> None:
-    world = changed(says(ready(a_fleet(a_profile(1, 8), replicas=3)), 0, ShardPhase.UNREADY, "m/3"))
-    assert reconcile(world).records == ()
-
-
 def test_what_never_was_ready_is_started_anew_at_once_when_its_profile_changes() -> None:
     world = changed(is_all(is_all(on(a_fleet(a_profile(1, 8), replicas=3)), PREPARED), STARTING))
     decision = reconcile(world)
@@ -501,7 +474,8 @@ def test_what_never_was_ready_is_started_anew_at_once_when_its_profile_changes()
 
 
 def test_a_planned_stop_is_no_failure() -> None:
-    world = on(nothing_runs(on(changed(ready(a_fleet(a_profile(1, 8)))))))
+    starting = is_all(is_all(on(a_fleet(a_profile(1, 8))), PREPARED), STARTING)
+    world = on(nothing_runs(on(changed(starting))))
     record = world.records["m/1"]
     assert (record.failures, record.last_failure) == (0, None)
     assert assignment(world).launch.generation == 2

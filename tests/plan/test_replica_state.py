@@ -5,11 +5,11 @@ from typing import Any
 import pytest
 from attrs import evolve
 
-from llmgw_core.model.deployment import Assignment, ReplicaFailure, ReplicaRecord
+from llmgw_core.model.deployment import Assignment, Move, MoveKind, ReplicaFailure, ReplicaRecord
 from llmgw_core.model.launch import Launch, Place
 from llmgw_core.model.shard import ShardPhase
 from llmgw_core.plan.liveness import NodeState
-from llmgw_core.plan.replica_state import Standing, replica_state
+from llmgw_core.plan.replica_state import ReplicaState, Standing, replica_state
 from llmgw_core.testing.made_world import NOW, a_profile, an_offer, seen_node, status_of
 
 OFFER = an_offer("m", "/models/m", "p", a_profile(2, 1))
@@ -68,3 +68,45 @@ def test_in_back_off_it_has_failed_and_says_when_it_goes_on() -> None:
 
 def test_what_is_not_wanted_any_more_has_stopped() -> None:
     assert state(None, retired=True, failures=1, last_failure=FAILURE) == "stopped: "
+
+
+NEW = evolve(PLACED, launch=evolve(LAUNCH, generation=2, places=(Place("gpu-3", "192.0.2.3", 18000),)))
+MOVE = Move(MoveKind.DRAIN, "gpu-1 drains", NOW, replacement=NEW)
+LEAVING = evolve(WAS_READY, stopping="replaced, since gpu-1 drains")
+NEW_READY = evolve(MOVE, replacement=evolve(NEW, ready_at=NOW), steady_since=NOW)
+
+
+@pytest.mark.parametrize(
+    ("assignment", "move", "phase", "expected"),
+    [
+        (WAS_READY, MOVE, STARTING, "ready: moving: its replacement on gpu-3 starts, since gpu-1 drains"),
+        (
+            WAS_READY,
+            NEW_READY,
+            READY,
+            "ready: moving: its replacement on gpu-3 is ready and must hold, since gpu-1 drains",
+        ),
+        (LEAVING, NEW_READY, READY, "ready: moved: its original on gpu-1 and gpu-2 stops"),
+        (None, MOVE, STARTING, "starting: gpu-3 is starting"),
+    ],
+)
+def test_a_replica_that_moves_says_so_and_is_as_whichever_serves(
+    assignment: Assignment | None, move: Move, phase: ShardPhase, expected: str
+) -> None:
+    assert move.replacement is not None
+    nodes = {
+        place.node: seen_node(place.node, shards=(status_of(LAUNCH, rank, READY),))
+        for rank, place in enumerate(LAUNCH.places)
+    }
+    nodes["gpu-3"] = seen_node("gpu-3", shards=(status_of(move.replacement.launch, 0, phase),))
+    found = replica_state(ReplicaRecord("m/1", "m", 2, assignment, move), nodes, NOW)
+    assert f"{found.state.value}: {found.reason}" == expected
+
+
+def test_who_cannot_move_says_why() -> None:
+    nodes = {
+        place.node: seen_node(place.node, shards=(status_of(LAUNCH, rank, READY),))
+        for rank, place in enumerate(LAUNCH.places)
+    }
+    found = replica_state(ReplicaRecord("m/1", "m", 1, WAS_READY), nodes, NOW, blocked="no room for its replacement")
+    assert found == Standing(ReplicaState.READY, "should move: no room for its replacement")

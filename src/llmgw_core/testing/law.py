@@ -187,10 +187,15 @@ def serving(fleet: LightFleet) -> Counter[str]:
 
 
 def come_to_rest(fleet: LightFleet) -> Decision:
-    """All faults have ended; until nothing changes any more."""
+    """The same, after all faults have ended."""
     for name, node in fleet.nodes.items():
         fleet.heal(name)
         node.refuses.clear()
+    return rest(fleet)
+
+
+def rest(fleet: LightFleet) -> Decision:
+    """Until nothing changes any more, whatever is broken."""
     for _ in range(2000):
         decision = pass_of(fleet)
         waiting = any(node.orders for node in fleet.nodes.values())
