@@ -114,6 +114,9 @@ def render_replica(found: dict[str, Any]) -> str:
     lines += [f"  rendezvous  {found['rendezvous']}"] if found["rendezvous"] else []
     for shard in found["shards"]:
         lines += _shard_lines(shard)
+    lines += ["  beside it, while it moves:"] if found["beside"] else []
+    for shard in found["beside"]:
+        lines += _shard_lines(shard)
     for which in ("first", "last"):
         failure = found[f"{which}_failure"]
         if failure is not None and not (which == "last" and failure == found["first_failure"]):

@@ -50,8 +50,8 @@ async def read_log(plane: Plane, operator: str, arguments: Arguments) -> dict[st
 
 def _node_of(record: ReplicaRecord, rank: int, first_failure: bool) -> str:
     failure = record.first_failure if first_failure else record.last_failure
-    if record.assignment is not None and not first_failure:
-        places = record.assignment.launch.places
+    if record.serving is not None and not first_failure:
+        places = record.serving.launch.places
         if not 0 <= rank < len(places):
             raise BadQuestion(f"{record.id} has no rank {rank}: it has 0 to {len(places) - 1}")
         return places[rank].node

@@ -66,13 +66,20 @@ async def list_replicas(plane: Plane, operator: str, arguments: Arguments) -> li
 async def show_replica(plane: Plane, operator: str, arguments: Arguments) -> dict[str, Any]:
     """One replica in full; of what it failed with, the first failure of the loop and the last."""
     record, world = replica_argument(plane, arguments), observe(plane)
-    assignment = record.assignment
-    shards = look_at(assignment.launch, world.nodes, frozenset()) if assignment else ()
-    meeting = assignment.launch.rendezvous_port if assignment else None
+    serving = record.serving
+    shards = look_at(serving.launch, world.nodes, frozenset()) if serving else ()
+    meeting = serving.launch.rendezvous_port if serving else None
+    beside = [
+        sighting
+        for attempt in record.attempts
+        if attempt is not serving
+        for sighting in look_at(attempt.launch, world.nodes, frozenset())
+    ]
     return {
         **_outline(record, _standing(plane, record, world), _offered(plane)),
         "rendezvous": str(Endpoint(shards[0].place.address, meeting)) if meeting else "",
         "shards": [_shard(each) for each in shards],
+        "beside": [_shard(each) for each in beside],
         "first_failure": attrs.asdict(record.first_failure) if record.first_failure else None,
         "last_failure": attrs.asdict(record.last_failure) if record.last_failure else None,
     }
@@ -100,12 +107,13 @@ async def explain_model(plane: Plane, operator: str, arguments: Arguments) -> di
 
 def _standings(plane: Plane, world: World) -> list[tuple[ReplicaRecord, Standing]]:
     records = sorted(plane.deployment.records.values(), key=lambda each: (each.model, ordinal_of(each.id)))
-    return [(record, _standing(plane, record, world)) for record in records if record.assignment or not record.retired]
+    return [(record, _standing(plane, record, world)) for record in records if record.attempts or not record.retired]
 
 
 def _standing(plane: Plane, record: ReplicaRecord, world: World) -> Standing:
-    unplaced = plane.deployment.decision.unplaced.get(record.id, "")
-    return replica_state(record, world.nodes, world.now, unplaced)
+    decision = plane.deployment.decision
+    unplaced, blocked = decision.unplaced.get(record.id, ""), decision.blocked.get(record.id, "")
+    return replica_state(record, world.nodes, world.now, unplaced, blocked)
 
 
 def _first_trouble(standings: Iterable[tuple[str, Standing]]) -> str:
@@ -121,16 +129,16 @@ def _offered(plane: Plane) -> frozenset[str]:
 
 def _outline(record: ReplicaRecord, standing: Standing, offered: Container[str]) -> dict[str, Any]:
     """`offered`: the keys of today's offers."""
-    assignment = record.assignment
+    serving = record.serving
     return {
         "id": record.id,
         "model": record.model,
         "state": standing.state.value,
         "reason": clipped(standing.reason, REASON_CHARACTERS),
-        "generation": record.generation,
+        "generation": serving.launch.generation if serving else record.generation,
         "failures": record.failures,
-        "outdated": assignment is not None and assignment.launch.offer.key not in offered,
-        **_placed(assignment),
+        "outdated": serving is not None and serving.launch.offer.key not in offered,
+        **_placed(serving),
     }
 
 

@@ -110,6 +110,13 @@ class ReplicaRecord:
     """No longer wanted; kept for its generation, which never goes back."""
 
     @property
+    def serving(self) -> Assignment | None:
+        """The attempt that requests go to: the replacement, once the original is to go."""
+        new = self.move.replacement if self.move is not None else None
+        leaves = self.assignment is None or bool(self.assignment.stopping)
+        return new if leaves and new is not None and not new.stopping else self.assignment
+
+    @property
     def attempts(self) -> tuple[Assignment, ...]:
         """What of it is placed: the original, and its replacement."""
         replacement = self.move.replacement if self.move is not None else None
