@@ -186,7 +186,7 @@ class Story:
 def _is_complete(node: dict[str, Any]) -> bool:
     facts = node["facts"] or {}
     engines = {each["engine"]: each.get("outcome") for each in facts.get("engines", ())}
-    return node["state"] == "online" and bool(facts["gpus"].get("gpus")) and engines.get("sim") == "accepted"
+    return node["state"] == "online" and bool(facts.get("gpus", {}).get("gpus")) and engines.get("sim") == "accepted"
 
 
 def complete(address: str, model: str) -> str:
