@@ -3,8 +3,9 @@
 Nodes have 8 GPUs and stand on a fabric for every 50 of them. Of twenty replicas one is a group of two whole nodes, four
 take 4 GPUs, three take 8 and twelve take 1; there are five models of each kind. The times are of one `reconcile`, the
 best of several: from nothing, of a settled world, with one replica that has just failed, or that goes to another node,
-and crowded, with hundreds of replicas for which there is no place. A figure over its limit is marked, and the exit code
-is 1.
+crowded, with hundreds of replicas for which there is no place, and with drains of eight models' replicas: all of which
+begin to move, or none for want of room, also where they might stop first. A figure over its limit is marked, and the
+exit code is 1.
 """
 
 from __future__ import annotations
@@ -14,13 +15,15 @@ import sys
 import time
 from collections.abc import Callable
 
-from attrs import evolve, frozen
+from attrs import astuple, evolve, frozen
 
 from llmgw_core.model.catalog import Catalog, Model
+from llmgw_core.model.drain import Drain
 from llmgw_core.model.launch import RunShard
 from llmgw_core.model.shard import ShardFailure, ShardPhase
+from llmgw_core.plan.drain import plan_drain
 from llmgw_core.plan.reconcile import reconcile
-from llmgw_core.plan.world import Decision, World
+from llmgw_core.plan.world import World
 from llmgw_core.testing.made_world import (
     NOW,
     a_catalog,
@@ -44,10 +47,13 @@ SHAPES = {
     "one": (a_profile(1, 1), 12),
 }
 """By name, the profile, and how many of twenty replicas."""
+DRAINED = 8
+"""Models of which replicas are to move."""
 FROM_NOTHING_S = 2.0
 ONE_CHANGED_S = 0.050
 MOST_GROWTH = 2.0
 """Of the cost of one replica, from the smallest fleet to the largest."""
+COLUMNS = ("from nothing", "settled", "one failed", "one placed", "crowded", "moved", "blocked", "stuck", "drain plan")
 
 
 @frozen
@@ -59,6 +65,12 @@ class Figures:
     failed_s: float
     replaced_s: float
     crowded_s: float
+    moved_s: float
+    blocked_s: float
+    stuck_s: float
+    """Blocked, and each might stop first if that made room."""
+    plan_s: float
+    """`ctl drain --plan` of that node."""
 
 
 def make_world(nodes: int) -> World:
@@ -114,7 +126,44 @@ def with_too_many(world: World) -> World:
     return decided(world, reconcile(world))
 
 
-def best_of(times: int, work: Callable[[], Decision]) -> float:
+def with_drains(world: World, stop_first: bool = False) -> World:
+    """Of the first nodes on which there are replicas of eight models."""
+    models: dict[str, set[str]] = {}
+    for record in world.records.values():
+        for place in record.assignment.launch.places if record.assignment else ():
+            models.setdefault(place.node, set()).add(record.model)
+    found: set[str] = set()
+    drains = {}
+    for name in sorted(world.nodes):
+        if len(found) < DRAINED and not models.get(name, set()) <= found:
+            found |= models[name]
+            drains[name] = Drain(name, "the bench", NOW, stop_first=stop_first, max_parallel=DRAINED)
+            world = with_node(world, name, draining=True)
+    return evolve(world, drains=drains)
+
+
+def roomy(world: World) -> World:
+    """With some empty nodes more."""
+    facts = next(iter(world.nodes.values())).facts
+    spare = {name: seen_node(name, facts) for name in (f"spare-{n}" for n in range(4 * DRAINED))}
+    return evolve(world, nodes={**world.nodes, **spare})
+
+
+def full(world: World) -> World:
+    """No node has a free GPU that works."""
+    held = {
+        (p.node, gpu) for r in world.records.values() for a in r.attempts for p in a.launch.places for gpu in p.gpus
+    }
+    for name, node in world.nodes.items():
+        assert node.facts is not None  # noqa: S101
+        gpus = tuple(
+            gpu if (name, gpu.uuid) in held else evolve(gpu, trouble="fell off the bus") for gpu in node.facts.gpus.gpus
+        )
+        world = with_node(world, name, facts=evolve(node.facts, gpus=evolve(node.facts.gpus, gpus=gpus)))
+    return world
+
+
+def best_of(times: int, work: Callable[[], object]) -> float:
     took = []
     for _ in range(times):
         gc.collect()
@@ -135,6 +184,13 @@ def measure(nodes: int) -> Figures:
     assert len(reconcile(failed).records) == len(reconcile(replaced).records) == 1  # noqa: S101
     crowded = with_too_many(settled)
     assert reconcile(crowded).unplaced  # noqa: S101
+    moved, blocked, stuck = (
+        with_drains(roomy(settled)),
+        with_drains(full(settled)),
+        with_drains(full(settled), stop_first=True),
+    )
+    assert len(reconcile(moved).records) >= DRAINED  # noqa: S101
+    assert len(reconcile(blocked).blocked) >= DRAINED  # noqa: S101
     print(f"{nodes} nodes: {placed} of {len(first.records)} replicas placed", flush=True)
     return Figures(
         nodes,
@@ -144,6 +200,10 @@ def measure(nodes: int) -> Figures:
         best_of(7, lambda: reconcile(failed)),
         best_of(7, lambda: reconcile(replaced)),
         best_of(3, lambda: reconcile(crowded)),
+        best_of(7, lambda: reconcile(moved)),
+        best_of(7, lambda: reconcile(blocked)),
+        best_of(7, lambda: reconcile(stuck)),
+        best_of(1, lambda: plan_drain(roomy(settled), tuple(moved.drains.values()))),
     )
 
 
@@ -155,13 +215,9 @@ def show(what: str, value: float, unit: str, limit: float) -> bool:
 
 def main() -> int:
     figures = [measure(nodes) for nodes in SIZES]
-    print(
-        f"{'nodes':>6} {'replicas':>9} "
-        + " ".join(f"{what:>12}" for what in ("from nothing", "settled", "one failed", "one placed", "crowded"))
-    )
+    print(f"{'nodes':>6} {'replicas':>9} " + " ".join(f"{what:>12}" for what in COLUMNS))
     for each in figures:
-        times = (each.nothing_s, each.settled_s, each.failed_s, each.replaced_s, each.crowded_s)
-        said = " ".join(f"{1000 * seconds:9.1f} ms" for seconds in times)
+        said = " ".join(f"{1000 * seconds:9.1f} ms" for seconds in astuple(each)[2:])
         print(f"{each.nodes:>6} {each.replicas:>9} {said}")
     small, large = figures[0], figures[-1]
     grown = (large.nothing_s / large.replicas) / (small.nothing_s / small.replicas)
@@ -170,6 +226,8 @@ def main() -> int:
         show(f"planning {large.replicas} replicas from nothing", large.nothing_s, "s", FROM_NOTHING_S),
         show("one replica failed", 1000 * large.failed_s, "ms", 1000 * ONE_CHANGED_S),
         show("one replica placed again", 1000 * large.replaced_s, "ms", 1000 * ONE_CHANGED_S),
+        show("eight replicas begin to move", 1000 * large.moved_s, "ms", 1000 * ONE_CHANGED_S),
+        show("eight replicas have no room to move", 1000 * large.blocked_s, "ms", 1000 * ONE_CHANGED_S),
         show("cost of a replica from nothing, largest to smallest", grown, "times", MOST_GROWTH),
         show("cost of a replica in a settled pass, largest to smallest", settled, "times", MOST_GROWTH),
     ]

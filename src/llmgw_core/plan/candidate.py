@@ -15,7 +15,7 @@ from attrs import frozen
 from llmgw_core.model.launch import Offer, OfferChecked
 from llmgw_core.model.node import EngineFound, Fabric, Found, NodeFacts
 from llmgw_core.plan.liveness import NodeState
-from llmgw_core.plan.room import Room, is_whole
+from llmgw_core.plan.room import Room
 from llmgw_core.plan.world import ObservedNode
 
 
@@ -75,7 +75,7 @@ def examine(
         return Refused(node.name, Filter.ELIGIBLE, absent or "has not reported yet")
     if node.draining:
         return Refused(node.name, Filter.DRAINING, "drains")
-    engine = next((each for each in facts.engines if each.engine == offer.profile.engine and each.executable), None)
+    engine = room.engine(offer.profile.engine)
     if engine is None:
         return Refused(node.name, Filter.ENGINE, _no_engine(facts, offer.profile.engine))
     answer = checked.get(offer.key)
@@ -127,13 +127,11 @@ def has_room(candidate: Candidate, offer: Offer) -> bool:
 
 def examine_room(candidate: Candidate, offer: Offer) -> Refused | None:
     """The same, in words."""
-    if has_room(candidate, offer):
-        return None
     free = candidate.room.count_free(offer.profile)
     if free < offer.profile.gpus_per_node:
         return Refused(candidate.name, Filter.GPUS, _too_few(candidate, offer, free), free)
     lacking = candidate.room.lacks_ports(candidate.facts, offer.profile.nodes > 1)
-    return Refused(candidate.name, Filter.PORTS, f"has no free port in {lacking}")
+    return Refused(candidate.name, Filter.PORTS, f"has no free port in {lacking}") if lacking else None
 
 
 def _too_few(candidate: Candidate, offer: Offer, free: int) -> str:
@@ -143,7 +141,7 @@ def _too_few(candidate: Candidate, offer: Offer, free: int) -> str:
     count = len(report.gpus)
     least = offer.profile.min_gpu_memory_mib
     whole = len(candidate.room.whole_gpus(least))
-    broken = sum(not is_whole(gpu) for gpu in report.gpus)
+    broken = count - len(candidate.room.whole_gpus(0))
     said = f"has {free or 'no'} free GPU{'s' if free != 1 else ''} of {count}" if count else "has no GPU"
     notes = [f"{broken} divided or in trouble"] if broken else []
     if count - broken - whole:

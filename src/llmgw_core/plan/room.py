@@ -13,7 +13,7 @@ from attrs import define, field
 
 from llmgw_core.model.catalog import Profile
 from llmgw_core.model.launch import Launch, Place
-from llmgw_core.model.node import Gpu, NodeFacts
+from llmgw_core.model.node import EngineFound, Gpu, NodeFacts
 from llmgw_core.model.shard import ShardStatus
 from llmgw_core.plan.port import RENDEZVOUS_STEP, rendezvous_port, serve_port
 from llmgw_core.plan.sighting import Stale
@@ -36,6 +36,9 @@ class Room:
     stuck: set[str | int] = field(factory=set)
     """GPUs and ports that are taken whatever is given back."""
     _whole: dict[int, tuple[str, ...]] = field(factory=dict)
+    _engines: dict[str, EngineFound] = field(factory=dict)
+    _free: dict[int, int] = field(factory=dict)
+    """By least memory, how many are free, as far as it was counted since the last change."""
 
     def whole_gpus(self, least_mib: int) -> tuple[str, ...]:
         """Those that could be given to somebody, free or not, in the order of their indices."""
@@ -52,8 +55,18 @@ class Room:
         """GPUs that would do for a profile; 0 where it takes none."""
         if not profile.gpus_per_node:
             return 0
-        whole = self.whole_gpus(profile.min_gpu_memory_mib)
-        return len(whole) - sum(gpu in self.gpus for gpu in whole) if self.gpus else len(whole)
+        least = profile.min_gpu_memory_mib
+        free = self._free.get(least)
+        if free is None:
+            free = self._free[least] = len(self.free_gpus(least))
+        return free
+
+    def engine(self, name: str) -> EngineFound | None:
+        """One that can be run."""
+        if not self._engines and self.node.facts is not None:
+            able = [each for each in self.node.facts.engines if each.executable]
+            self._engines.update({each.engine: each for each in reversed(able)})
+        return self._engines.get(name)
 
     def lacks_ports(self, facts: NodeFacts, group: bool) -> str:
         """Which range has nothing left; empty while both have."""
@@ -65,12 +78,14 @@ class Room:
         return str(meet) if group and rendezvous_port(meet, self.ports, 1) is None else ""
 
     def take(self, place: Place, model: str) -> None:
+        self._free.clear()
         self.gpus.update(place.gpus)
         self.ports.add(place.port)
         self.shards += 1
         self.models[model] = self.models.get(model, 0) + 1
 
     def give_back(self, place: Place, model: str) -> None:
+        self._free.clear()
         self.gpus.difference_update(gpu for gpu in place.gpus if gpu not in self.stuck)
         self.ports.difference_update({place.port} - self.stuck)
         self.shards -= 1
@@ -81,6 +96,7 @@ class Room:
         if status.port:
             self.ports.add(status.port)
         if status.phase.holds_gpus:
+            self._free.clear()
             self.gpus.update(status.gpus)
 
 
@@ -127,6 +143,7 @@ def survey(nodes: Mapping[str, ObservedNode], launches: Iterable[Launch], stale:
         if room.node.facts is not None:
             room.ports.update(room.node.facts.busy_ports)
             room.gpus.update(room.node.facts.stray_gpus)
+            room.stuck.update(room.node.facts.stray_gpus)
             room.stuck.update(room.node.facts.busy_ports)
         for status in room.node.shards or ():
             room.see(status)
@@ -140,11 +157,11 @@ def survey(nodes: Mapping[str, ObservedNode], launches: Iterable[Launch], stale:
 def _whole_gpus(facts: NodeFacts | None, least_mib: int) -> tuple[str, ...]:
     if facts is None:
         return ()
-    fit = [gpu for gpu in facts.gpus.gpus if is_whole(gpu) and (gpu.memory_total_mib or 0) >= least_mib]
+    fit = [gpu for gpu in facts.gpus.gpus if _is_whole(gpu) and (gpu.memory_total_mib or 0) >= least_mib]
     return tuple(gpu_name(gpu) for gpu in sorted(fit, key=lambda gpu: (gpu.index is None, gpu.index or 0)))
 
 
-def is_whole(gpu: Gpu) -> bool:
+def _is_whole(gpu: Gpu) -> bool:
     return not gpu.mig and not gpu.trouble
 
 
