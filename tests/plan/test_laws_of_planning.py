@@ -30,10 +30,12 @@ def histories(sample: int) -> settings:
 
 
 @histories(150)
-@given(fleets(), st.lists(events(*PEACEFUL, *DRAINS, *FAULTS), max_size=60))
+@given(fleets(), st.lists(events(*PEACEFUL, *DRAINS, *FAULTS), max_size=80), st.booleans())
 def test_whatever_happens_the_laws_hold_and_in_the_end_all_that_fits_is_ready(
-    fleet: LightFleet, history: list[Event]
+    fleet: LightFleet, history: list[Event], from_rest: bool
 ) -> None:
+    if from_rest:
+        come_to_rest(fleet)
     for event in history:
         happen(fleet, event)
         pass_of(fleet)
@@ -44,7 +46,7 @@ def test_whatever_happens_the_laws_hold_and_in_the_end_all_that_fits_is_ready(
 
 
 @histories(150)
-@given(fleets(), st.lists(events(*PEACEFUL, *DRAINS), max_size=60))
+@given(fleets(), st.lists(events(*PEACEFUL, *DRAINS), max_size=80))
 def test_without_a_fault_no_drain_and_no_change_makes_fewer_ready(fleet: LightFleet, history: list[Event]) -> None:
     """Counted is what really is ready and not about to stop; only who wants fewer replicas gets fewer."""
     come_to_rest(fleet)

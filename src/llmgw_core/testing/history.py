@@ -16,8 +16,8 @@ from llmgw_core.testing.made_world import a_profile, a_world, node_facts, offers
 SHAPES = [a_profile(1, 0), a_profile(1, 1), a_profile(1, 2), a_profile(2, 1), a_profile(2, 2), a_profile(3, 1)]
 Event = tuple[str, int, int]
 MODELS = ("a", "org/b", "c")
-PEACEFUL = ("work", "work", "work", "work", "round", "round", "hear", "step", "time", "scale", "change", "remove")
-DRAINS = ("drain", "drain", "undrain", "drain all but one", "ask again")
+PEACEFUL = (*("round",) * 8, *("work",) * 4, "hear", "step", "time", "scale", "change", "change", "remove")
+DRAINS = ("drain", "drain", "drain", "undrain", "drain all but one", "ask again")
 FAULTS = ("crash", "crash", "peer", "unready", "outage", "cut", "heal", "heal", "reboot", "refuse", "gpu")
 
 
@@ -33,12 +33,12 @@ def fleets(draw: st.DrawFn, willing: bool = False) -> LightFleet:
         seen_node(
             f"gpu-{n}",
             node_facts(
-                draw(st.integers(0, 4)),
+                draw(st.sampled_from([0, 1, 2, 3, 4, 4])),
                 draw(st.sampled_from([(), ("ib-a",), ("ib-a",), ("ib-b",), ("ib-a", "ib-b")])),
                 draw(st.sampled_from(["1.0", "1.0", "1.1"])),
             ),
         )
-        for n in range(draw(st.integers(1, 6)))
+        for n in range(draw(st.integers(1, 7)))
     ]
     world = a_world(catalog, nodes)
     if willing:
@@ -100,7 +100,7 @@ def happen(fleet: LightFleet, event: Event, stop_first: bool = True) -> None:
             fleet.work_all()
         case "drain":
             until = None if other % 4 else world.now + 20.0
-            fleet.drain(node.name, until=until, stop_first=stop_first and other % 3 == 0, max_parallel=1 + other % 2)
+            fleet.drain(node.name, until=until, stop_first=stop_first and other % 2 == 0, max_parallel=1 + other % 2)
         case "undrain":
             fleet.undrain(sorted(world.drains)[one % len(world.drains)] if world.drains else node.name)
         case "drain all but one":
@@ -137,6 +137,8 @@ def happen(fleet: LightFleet, event: Event, stop_first: bool = True) -> None:
             node.facts = evolve(node.facts, gpus=evolve(node.facts.gpus, gpus=(broken, *rest)))
         case "scale" | "change" | "remove" if world.catalog and world.catalog.models:
             fleet.world = _other_catalog(fleet, what, one, other)
+            if what == "change" and stop_first and other % 3 == 0:
+                fleet.ask_again(sorted(world.catalog.models)[one % len(world.catalog.models)], stop_first=True)
 
 
 def _other_catalog(fleet: LightFleet, what: str, one: int, other: int) -> World:
