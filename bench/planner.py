@@ -51,6 +51,8 @@ DRAINED = 8
 """Models of which replicas are to move."""
 FROM_NOTHING_S = 2.0
 ONE_CHANGED_S = 0.050
+EIGHT_MODELS_S = 0.100
+"""Each of them is asked of every node, whether there is room or not."""
 MOST_GROWTH = 2.0
 """Of the cost of one replica, from the smallest fleet to the largest."""
 COLUMNS = ("from nothing", "settled", "one failed", "one placed", "crowded", "moved", "blocked", "stuck", "drain plan")
@@ -226,8 +228,8 @@ def main() -> int:
         show(f"planning {large.replicas} replicas from nothing", large.nothing_s, "s", FROM_NOTHING_S),
         show("one replica failed", 1000 * large.failed_s, "ms", 1000 * ONE_CHANGED_S),
         show("one replica placed again", 1000 * large.replaced_s, "ms", 1000 * ONE_CHANGED_S),
-        show("eight replicas begin to move", 1000 * large.moved_s, "ms", 1000 * ONE_CHANGED_S),
-        show("eight replicas have no room to move", 1000 * large.blocked_s, "ms", 1000 * ONE_CHANGED_S),
+        show("replicas of eight models begin to move", 1000 * large.moved_s, "ms", 1000 * EIGHT_MODELS_S),
+        show("replicas of eight models have no room to move", 1000 * large.blocked_s, "ms", 1000 * EIGHT_MODELS_S),
         show("cost of a replica from nothing, largest to smallest", grown, "times", MOST_GROWTH),
         show("cost of a replica in a settled pass, largest to smallest", settled, "times", MOST_GROWTH),
     ]
