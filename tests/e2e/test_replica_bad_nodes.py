@@ -60,7 +60,7 @@ def test_nodes_that_are_away_lose_their_replicas_and_have_no_second_ones_when_th
 
         network.cut_from_control("n1")
         network.cut_to_control("n1")
-        cluster.wait_for_state("n1", "lost", hub)
+        wait_until(lambda: _heard_apart_s(cluster, "n1", "n4") > 2 * cluster.lost_after_s, "n1 lost, and not with n2")
         agents["n2"].signal(signal.SIGSTOP)
         after = ready(cluster, "m/1", "m/2", above=1)
         assert sorted(each["nodes"] for each in after) == [["n3"], ["n4"]]
@@ -81,6 +81,11 @@ def test_nodes_that_are_away_lose_their_replicas_and_have_no_second_ones_when_th
         assert [each["nodes"] for each in more] == [["n1"], ["n2"]], "they work again without a restart"
         cluster.apply("")
         cluster.wait_until_gone()
+
+
+def _heard_apart_s(cluster: Cluster, earlier: str, later: str) -> float:
+    nodes = cluster.nodes(cluster.outlook)
+    return float(nodes[later]["last_seen"] - nodes[earlier]["last_seen"])
 
 
 def _was_lost(node: str, failure: dict[str, Any]) -> None:
