@@ -21,7 +21,7 @@ from llmgw_core.testing.cluster import Cluster, Daemon, running_cluster, wait_un
 from llmgw_core.testing.sim_model import asked, complete, sim_model, streamed
 
 NODES = ("n1", "n2")
-GPUS = 16
+GPUS = 20
 WEB = {"web": {"command": [sys.executable, "-u", "-m", "http.server", "{port}"], "ready_path": "/"}}
 
 
@@ -34,22 +34,22 @@ class Fleet:
     def start_agent(self, name: str) -> None:
         self.agents[name] = self.cluster.start_agent(name, gpus=GPUS, fabric="ib-a")
 
-    def wait_for(self, *models: str, state: str = "ready", above: int = -1) -> dict[str, dict[str, Any]]:
-        """The first replica of each of these models, by model, in full."""
-        for model in models:
-            self.cluster.wait_for_replica(f"{model}/1", state, above, 60)
-        return {model: self.cluster.replica(f"{model}/1") for model in models}
+    def wait_for(self, *ids: str, above: int = -1) -> dict[str, dict[str, Any]]:
+        """These replicas in full, by id, as soon as they are ready."""
+        for id in ids:
+            self.cluster.wait_for_replica(id, above=above, deadline_s=60)
+        return {id: self.cluster.replica(id) for id in ids}
 
-    def wait_for_engines(self, *models: str) -> dict[str, dict[str, Any]]:
+    def wait_for_engines(self, *ids: str) -> dict[str, dict[str, Any]]:
         """As `wait_for`, as soon as they run and are not ready."""
 
         def run() -> dict[str, dict[str, Any]] | None:
-            found = {model: self.cluster.replica(f"{model}/1") for model in models}
+            found = {id: self.cluster.replica(id) for id in ids}
             started = all(shard["pid"] for replica in found.values() for shard in replica["shards"])
             return found if started and all(replica["shards"] for replica in found.values()) else None
 
-        wait_until(lambda: {f"{model}/1" for model in models} <= self.cluster.replicas().keys(), "their records")
-        found: dict[str, dict[str, Any]] = wait_until(run, f"engines of {', '.join(models)}")
+        wait_until(lambda: {*ids} <= self.cluster.replicas().keys(), "their records")
+        found: dict[str, dict[str, Any]] = wait_until(run, f"engines of {', '.join(ids)}")
         assert {replica["state"] for replica in found.values()} == {"starting"}
         return found
 
@@ -122,28 +122,28 @@ class Aftermath:
 def _aftermath(fleet: Fleet, tmp_path_factory: pytest.TempPathFactory) -> Aftermath:
     directory, cluster = tmp_path_factory.mktemp("orphans"), fleet.cluster
     texts = {phase: "".join(model_of(part, phase, directory) for part in PARTS) for phase in PHASES}
-    models = {phase: [f"{part}-{phase}" for part in PARTS] for phase in PHASES}
+    ids = {phase: [f"{part}-{phase}/1" for part in PARTS] for phase in PHASES}
     made = Aftermath(cluster)
     cluster.apply(texts["loading"])
-    made.before |= (loading := fleet.wait_for_engines(*models["loading"]))
+    made.before |= (loading := fleet.wait_for_engines(*ids["loading"]))
     made.kill(loading)
     cluster.apply("".join(texts.values()))
-    made.before |= (ready := fleet.wait_for(*models["ready"]))
-    made.before |= (stopping := fleet.wait_for(*models["stopping"]))
+    made.before |= (ready := fleet.wait_for(*ids["ready"]))
+    made.before |= (stopping := fleet.wait_for(*ids["stopping"]))
     made.orphans = {phase: int((directory / f"orphan-{phase}").read_text()) for phase in PHASES}
     made.kill(ready)
     cluster.apply(texts["loading"] + texts["ready"])
-    wait_until(lambda: stops_everywhere(fleet, models["stopping"]), "all of them asked to end")
+    wait_until(lambda: stops_everywhere(fleet, ids["stopping"]), "all of them asked to end")
     made.kill(stopping)
     wait_until(lambda: not any("stopping" in id for id in cluster.replicas()), "what stopped gone")
-    made.after = fleet.wait_for(*models["loading"], *models["ready"], above=1)
+    made.after = fleet.wait_for(*ids["loading"], *ids["ready"], above=1)
     made.replicas, made.processes, made.events = cluster.replicas(), cluster.shard_processes(), tuple(cluster.events())
     return made
 
 
-def stops_everywhere(fleet: Fleet, models: list[str]) -> bool:
+def stops_everywhere(fleet: Fleet, ids: list[str]) -> bool:
     """Whether the head of each was told, and the signal sent."""
-    shown = [fleet.cluster.replica(f"{model}/1")["shards"][0] for model in models]
+    shown = [fleet.cluster.replica(id)["shards"][0] for id in ids]
     return all(each["phase"] == "stopping" and "SIGTERM was sent" in each["reason"] for each in shown)
 
 
@@ -152,7 +152,7 @@ def stops_everywhere(fleet: Fleet, models: list[str]) -> bool:
 def test_a_killed_part_takes_its_replica_down_and_it_is_rebuilt(aftermath: Aftermath, part: str, phase: str) -> None:
     """E01, E06, E07, E27, F37."""
     model = f"{part}-{phase}"
-    before, after = aftermath.before[model], aftermath.after[model]
+    before, after = aftermath.before[f"{model}/1"], aftermath.after[f"{model}/1"]
     failure = after["last_failure"]
     rank = 1 if part == "worker" else 0
     assert (after["generation"], after["failures"]) == (before["generation"] + 1, 1)
@@ -177,7 +177,7 @@ def test_a_killed_part_takes_its_replica_down_and_it_is_rebuilt(aftermath: After
 @pytest.mark.parametrize("part", PARTS)
 def test_a_part_that_is_killed_while_it_stops_is_no_failure(aftermath: Aftermath, part: str) -> None:
     model = f"{part}-stopping"
-    assert aftermath.before[model]["state"] == "ready"
+    assert aftermath.before[f"{model}/1"]["state"] == "ready"
     assert f"{model}/1" not in aftermath.replicas
     assert not [each for each in aftermath.processes if each.marker.startswith(f"{model}/")]
     told = aftermath.events_of(model)
@@ -193,42 +193,49 @@ def test_what_a_killed_front_leaves_behind_is_gone_before_the_next_starts(afterm
 # Killed or started anew: the agent and the control plane, while one replica loads, one serves and one stops.
 
 
-@pytest.mark.parametrize("who", ["agent killed", "agent upgraded", "control plane killed"])
+@pytest.mark.parametrize("who", ["agents", "control"])
 def test_engines_outlive_who_runs_them(fleet: Fleet, who: str) -> None:
-    """F07, F22, F35: nothing starts anew, a stream is not cut, and what was to stop stops."""
-    cluster, mark = fleet.cluster, who.replace(" ", "-")
-    serves, loads, ends = f"serves-{mark}", f"loads-{mark}", f"ends-{mark}"
+    """F07, F22, F35: nothing starts anew, a stream is not cut, and what was to stop stops.
+
+    On each node one loads, one serves and one stops: so large that no node has room for both of a model. One of the
+    agents is killed, and one upgraded.
+    """
+    cluster = fleet.cluster
+    serves, loads, ends = f"serves-{who}", f"loads-{who}", f"ends-{who}"
     serving = sim_model(serves, "--tokens-per-second", "20", nodes=2)
-    cluster.apply(serving + sim_model(ends, "--fault-slow-stop", "2"))
-    before = fleet.wait_for(serves, ends)
-    with asked(before[serves]["address"], serves, stream=True, max_tokens=100) as answer:
+    cluster.apply(serving + sim_model(ends, "--fault-slow-stop", "2", replicas=2, gpus_per_node=10))
+    before = fleet.wait_for(f"{serves}/1", f"{ends}/1", f"{ends}/2")
+    with asked(before[f"{serves}/1"]["address"], serves, stream=True, max_tokens=100) as answer:
         pieces = streamed(answer)
         next(pieces)
-        cluster.apply(serving + sim_model(loads, "--load-time", "3"))
-        before |= fleet.wait_for_engines(loads)
-        wait_until(lambda: cluster.replica(f"{ends}/1")["state"] == "stopping", "it stops")
+        cluster.apply(serving + sim_model(loads, "--load-time", "3", replicas=2, gpus_per_node=6))
+        before |= fleet.wait_for_engines(f"{loads}/1", f"{loads}/2")
+        stopping = [replica["state"] for id, replica in cluster.replicas().items() if id.startswith(ends)]
+        assert stopping == ["stopping", "stopping"]
         replace(fleet, who)
-        after = fleet.wait_for(serves, loads)
-        wait_until(lambda: f"{ends}/1" not in cluster.replicas(), "what stopped gone")
+        after = fleet.wait_for(f"{serves}/1", f"{loads}/1", f"{loads}/2")
+        wait_until(lambda: not any(id.startswith(ends) for id in cluster.replicas()), "what stopped gone")
         assert len([piece for piece in pieces if piece]) >= 80, "to its end"
-    for model, replica in after.items():
-        assert replica["generation"] == before[model]["generation"] == 1
-        assert [each["pid"] for each in replica["shards"]] == [each["pid"] for each in before[model]["shards"]]
-    mine = [event["kind"] for event in cluster.events("replica") if mark in event["reason"]]
-    assert sorted(mine) == sorted([*["replica placed", "replica ready"] * 3, "replica stopping", "replica stopped"])
+    for id, replica in after.items():
+        assert replica["generation"] == before[id]["generation"] == 1
+        assert [each["pid"] for each in replica["shards"]] == [each["pid"] for each in before[id]["shards"]]
+    for model in (loads, ends):
+        assert {before[f"{model}/{number}"]["nodes"][0] for number in (1, 2)} == set(NODES)
+    mine = [event["kind"] for event in cluster.events("replica") if f"-{who}/" in event["reason"]]
+    told = [*["replica placed", "replica ready"] * 5, *["replica stopping", "replica stopped"] * 2]
+    assert sorted(mine) == sorted(told)
     assert cluster.shard_processes(f"{ends}/") == ()
 
 
 def replace(fleet: Fleet, who: str) -> None:
-    """End it so, and start it again."""
-    if who == "control plane killed":
+    """End it, and start it again."""
+    if who == "control":
         fleet.control.kill()
         fleet.control = fleet.cluster.start_control()
         return
-    for name, agent in list(fleet.agents.items()):
-        if who == "agent killed":
-            agent.kill()
-        else:
-            agent.signal(signal.SIGTERM)
-            assert agent.process.wait(10) == 0
+    killed, upgraded = NODES
+    fleet.agents[killed].kill()
+    fleet.agents[upgraded].signal(signal.SIGTERM)
+    assert fleet.agents[upgraded].process.wait(10) == 0
+    for name in NODES:
         fleet.start_agent(name)

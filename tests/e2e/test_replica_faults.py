@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 from attrs import define, field
 
-from llmgw_core.testing.cluster import FIRST_PORT, PORTS, Cluster, running_cluster, wait_until
+from llmgw_core.testing.cluster import PORTS, Cluster, running_cluster, wait_until
 from llmgw_core.testing.sim_model import complete, sim_model
 
 NODES = ("n1", "n2")
@@ -85,7 +85,7 @@ def _seen(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Seen]:
         seen = Seen(cluster)
         with ExitStack() as strangers:
             for number in range(len(NODES)):
-                strangers.enter_context(stranger(FIRST_PORT + PORTS * number))
+                strangers.enter_context(stranger(cluster.first_port + PORTS * number))
             cluster.apply(sim_model("port"))
             seen.ready("port")
         _let_them_fail(seen, directory)
@@ -111,11 +111,10 @@ def _let_them_fail(seen: Seen, directory: Path) -> None:
             cluster.wait_for_replica(f"{model}/1", "failed")
             seen.replicas[model] = cluster.replica(f"{model}/1")
         seen.ready("dips")
+        wait_until(lambda: cluster.replicas()["crash/1"]["failures"] == 2, "the second crash", every_s=0.1)
+        seen.replicas["crash"] = cluster.replica("crash/1")
         for model in ("exit", "silent", "hang"):
             seen.ready(model, above=1)
-    wait_until(lambda: cluster.replicas()["crash/1"]["failures"] == 2, "the second crash", every_s=0.1)
-    cluster.wait_for_replica("crash/1", "failed")
-    seen.replicas["crash"] = cluster.replica("crash/1")
     seen.events = tuple(cluster.events())
 
 
@@ -157,8 +156,9 @@ def test_a_port_that_a_stranger_has_costs_another_attempt_and_no_waiting(seen: S
     assert replica["generation"] > 1
     assert failure["kind"] == "port in use"
     number = NODES.index(failure["node"])
-    assert f"{FIRST_PORT + PORTS * number}" in failure["reason"]
-    assert replica["shards"][0]["port"] not in range(FIRST_PORT, FIRST_PORT + 2 * PORTS, PORTS)
+    first = seen.cluster.first_port
+    assert f"{first + PORTS * number}" in failure["reason"]
+    assert replica["shards"][0]["port"] not in range(first, first + 2 * PORTS, PORTS)
     assert replica["ready_at"] - failure["at"] < 8
 
 

@@ -12,12 +12,11 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from llmgw_core.testing.cluster import END_S, LLMGW, Cluster, running_cluster, wait_until
-from llmgw_core.testing.sim_model import asked, complete, sim_model, streamed
+from llmgw_core.testing.sim_model import complete, sim_model
 
 NODES = {"a1": "ib-a:mlx5_0", "a2": "ib-a:mlx5_1", "b1": "ib-b"}
 HCAS = {"a1": "=mlx5_0:1", "a2": "=mlx5_1:1"}
@@ -259,11 +258,3 @@ def test_sidecars_stand_beside_the_engine_and_fail_it_by_their_name(cluster: Clu
     assert "sidecar licence ended before it was ready: exit code 3; again in" in failed["reason"]
     assert "| no licence" in cluster.ctl("replica", "broken/1")
     assert "no licence" in cluster.ctl("logs", "broken/1", "--first-failure")
-
-
-def test_an_answer_is_streamed(cluster: Cluster) -> None:
-    cluster.apply(sim_model("m", "--tokens-per-second", "100"))
-    replica: dict[str, Any] = cluster.wait_for_replica("m/1")
-    with asked(replica["address"], "m", stream=True, max_tokens=20) as answer:
-        pieces = list(streamed(answer))
-    assert len([piece for piece in pieces if piece]) >= 20

@@ -43,7 +43,9 @@ END_S = 5.0
 OUR_PATH = f"{Path(LLMGW).parent}:{os.environ.get('PATH', os.defpath)}"
 """With the engines that are installed beside llmgw."""
 FIRST_PORT, PORTS, SERVE_PORTS = 20_000, 300, 50
-"""Of the first agent's engines, how many each agent has, and at how many of these they serve."""
+"""Of all agents' engines, how many each agent has, and at how many of these they serve."""
+PLACES = 20
+"""Two runs of tests at the same time begin at different ones of so many ports, as a rule."""
 
 
 def wait_until(condition: Callable[[], Any], what: str, deadline_s: float = DEADLINE_S, every_s: float = POLL_S) -> Any:
@@ -99,6 +101,8 @@ class Cluster:
     """What the operator's commands run under."""
     born_days_ago: int = 0
     """The authority's age, so that certificates can be older than the test."""
+    first_port: int = FIRST_PORT + os.getpid() % PLACES * PORTS
+    """Of the first agent's engines."""
     state: Path = field(init=False)
     authority: Authority = field(init=False)
     _operator: CredentialFiles = field(init=False)
@@ -162,7 +166,7 @@ class Cluster:
         where = ("--node", name, "--server", str(self.server), "--identity", str(self.pki / name))
         what = ("--state", str(self.agent_state(name)), "--ib-root", str(tree), "--nvidia-smi", smi)
         more = ("--fabric", fabric) if fabric else ()
-        command = [*prefix, LLMGW, "agent", *where, *what, *_ports(number), *more, *words]
+        command = [*prefix, LLMGW, "agent", *where, *what, *self._ports(number), *more, *words]
         return self._start(name, command, {"PATH": OUR_PATH, **(environment or {})})
 
     def agent_state(self, name: str) -> Path:
@@ -170,6 +174,12 @@ class Cluster:
 
     def light_agent(self, number: int, name: str) -> LightAgent:
         return LightAgent(name, self.server, issue(self.authority, self.pki, Role.NODE, name), facts_of_a_node(number))
+
+    def _ports(self, number: int) -> Sequence[str]:
+        """Below the ports that outgoing connections take."""
+        first = self.first_port + PORTS * number
+        meet = f"{first + SERVE_PORTS}-{first + PORTS - 1}"
+        return ("--serve-ports", f"{first}-{first + SERVE_PORTS - 1}", "--rendezvous-ports", meet)
 
     def _start(self, name: str, command: Sequence[str], environment: Mapping[str, str] | None) -> Daemon:
         log = self.directory / f"{len(self._started)}-{name}.log"
@@ -273,13 +283,6 @@ def running_cluster(directory: Path, **given: Any) -> Iterator[Cluster]:
         yield cluster
     finally:
         cluster.end()
-
-
-def _ports(number: int) -> Sequence[str]:
-    """Below the ports that outgoing connections take."""
-    first = FIRST_PORT + PORTS * number
-    meet = f"{first + SERVE_PORTS}-{first + PORTS - 1}"
-    return ("--serve-ports", f"{first}-{first + SERVE_PORTS - 1}", "--rendezvous-ports", meet)
 
 
 def _now() -> datetime:
