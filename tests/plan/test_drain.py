@@ -171,6 +171,16 @@ def test_a_node_that_does_not_speak_is_not_called_drained_before_it_is_lost() ->
     assert status(fleet, "gpu-2", die(fleet, "gpu-2")).state is DrainState.DRAINED
 
 
+def test_a_group_moves_whole_into_one_fabric_when_one_of_its_nodes_drains() -> None:
+    fleet = settled({"m": a_profile(2, 8)}, nodes=4)
+    assert home(fleet) == ("gpu-0", "gpu-1")
+    fleet.drain("gpu-1")
+    pass_of(fleet)
+    assert goal(fleet) == ("gpu-2", "gpu-3")
+    rest(fleet)
+    assert home(fleet) == ("gpu-2", "gpu-3")
+
+
 # What a drain would do.
 
 

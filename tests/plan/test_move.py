@@ -24,6 +24,7 @@ from llmgw_core.model.catalog import Catalog
 from llmgw_core.plan.drain import DrainState
 from llmgw_core.plan.liveness import NodeState
 from llmgw_core.plan.reconcile import reconcile
+from llmgw_core.plan.restart import STABLE_S
 from llmgw_core.testing.law import come_to_rest, pass_of, rest, serving
 from llmgw_core.testing.light_fleet import LightFleet
 from llmgw_core.testing.made_world import a_profile, with_node
@@ -375,14 +376,13 @@ def test_a_command_that_an_engine_refused_is_not_given_to_it_again() -> None:
     assert "gpu-1 refused its command" in decision.blocked["m/1"]
 
 
-def test_a_group_moves_whole_into_one_fabric_when_one_of_its_nodes_drains() -> None:
-    fleet = settled({"m": a_profile(2, 8)}, nodes=4)
-    assert home(fleet) == ("gpu-0", "gpu-1")
-    fleet.drain("gpu-1")
-    pass_of(fleet)
-    assert goal(fleet) == ("gpu-2", "gpu-3")
+def test_who_takes_over_after_a_long_stop_of_its_original_has_a_clean_slate_at_once() -> None:
+    fleet = draining()
+    until_leaving(fleet)
+    fleet.world = evolve(fleet.world, records={"m/1": evolve(record(fleet), failures=3)})
+    fleet.pass_time(STABLE_S)
     rest(fleet)
-    assert home(fleet) == ("gpu-2", "gpu-3")
+    assert (home(fleet), record(fleet).failures) == (("gpu-1",), 0)
 
 
 def test_a_control_plane_that_starts_anew_goes_on_where_it_was() -> None:

@@ -19,7 +19,7 @@ from llmgw_core.plan.attempt import is_ready, may_launch
 from llmgw_core.plan.cause import find_cause, find_lateness
 from llmgw_core.plan.liveness import NodeState
 from llmgw_core.plan.progress import Step, Terms, advance, digest_of, tell_superseded
-from llmgw_core.plan.restart import count, note_refusal
+from llmgw_core.plan.restart import clean_if_stable, count, note_refusal
 from llmgw_core.plan.rollout import CHANGED
 from llmgw_core.plan.sighting import Sighting
 from llmgw_core.plan.world import Happening
@@ -175,7 +175,8 @@ def _conclude(record: ReplicaRecord, terms: Terms) -> Step:
     if new is not None and not new.stopping and record.assignment is None:
         where = ", ".join(nodes_of(new))
         told = f"{record.id}, generation {new.launch.generation}: on {where}, since {move.why}"
-        return Step(evolve(record, assignment=new, move=None), (Happening("replica moved", "", told),))
+        moved = clean_if_stable(evolve(record, assignment=new, move=None), new, terms.now)
+        return Step(moved, (Happening("replica moved", "", told),))
     if new is not None:
         return Step(record)
     if move.stop_first:

@@ -86,9 +86,14 @@ class Placer:
 
     def place_instead(self, record: ReplicaRecord, generation: int, launch: Launch) -> Placed | None:
         """Where it would go if this attempt of it were gone; the place is kept free for it from now on."""
+        before = len(self.rooms.changed)
         self.give_back(launch)
         placed = self.place(record, generation)
         self.rooms.take(launch)
+        if placed is None:  # all is as before, and what was told of it holds
+            after = len(self.rooms.changed)
+            told = self._told.items()
+            self._told = {model: (after if taken == before else taken, why) for model, (taken, why) in told}
         return placed
 
     def give_back(self, launch: Launch) -> None:

@@ -15,7 +15,7 @@ from llmgw_core.engine.health import FailureKind
 from llmgw_core.model.deployment import Assignment, ReplicaFailure, ReplicaRecord
 from llmgw_core.plan.attempt import is_ready, may_launch
 from llmgw_core.plan.cause import GONE, find_cause, find_lateness
-from llmgw_core.plan.restart import clean, drop, fail, has_failed, is_stained, stable_at
+from llmgw_core.plan.restart import clean_if_stable, drop, fail, has_failed
 from llmgw_core.plan.sighting import Sighting
 from llmgw_core.plan.world import Happening
 
@@ -73,9 +73,7 @@ def _go_on(record: ReplicaRecord, assignment: Assignment, seen: Sequence[Sightin
         # Kept: when all shards have stopped, nobody may report it any more, and the next one must be above it.
         record = evolve(record, generation=terms.superseded)
         return _stop(record, assignment, tell_superseded(terms.superseded))
-    stable = stable_at(assignment)
-    if stable is not None and stable <= terms.now and is_stained(record):
-        record = clean(record)
+    record = clean_if_stable(record, assignment, terms.now)
     failure = find_cause(assignment, seen, terms.now)
     if failure is None and not is_ready(seen):
         failure = find_lateness(assignment, seen, terms.now, terms.deadline_s)

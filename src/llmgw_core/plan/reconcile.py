@@ -56,6 +56,8 @@ class _Planning:
     happenings: list[Happening] = field(factory=list)
     unplaced: dict[str, str] = field(factory=dict)
     blocked: dict[str, str] = field(factory=dict)
+    _missing: dict[str, list[str]] | None = None
+    """By model, who should serve and does not; from when moves begin."""
     _seen: dict[tuple[str, int], tuple[Sighting, ...]] = field(factory=dict)
     _placer: Placer | None = None
 
@@ -266,9 +268,12 @@ class _Planning:
 
     def _find_missing(self, record: ReplicaRecord) -> str:
         """Another replica of its model that should serve and does not; not one that waits for room itself."""
-        others = [each for each in self.records.values() if each.model == record.model and each.id != record.id]
-        missing = [each for each in others if not each.retired and each.id not in self.unplaced]
-        return min((each.id for each in missing if not self._serves(each)), key=ordinal_of, default="")
+        if self._missing is None:
+            self._missing = {}
+            for each in self._in_order():
+                if not each.retired and each.id not in self.unplaced and not self._serves(each):
+                    self._missing.setdefault(each.model, []).append(each.id)
+        return next((name for name in self._missing.get(record.model, ()) if name != record.id), "")
 
     def _orders(self, records: Iterable[ReplicaRecord]) -> Iterator[OrderTo]:
         for each in self.stale:

@@ -56,6 +56,12 @@ def stable_at(assignment: Assignment) -> float | None:
     return None if assignment.ready_at is None else assignment.ready_at + STABLE_S
 
 
+def clean_if_stable(record: ReplicaRecord, assignment: Assignment, now: float) -> ReplicaRecord:
+    """Its attempt has been ready for so long that what failed before counts no more."""
+    stable = stable_at(assignment)
+    return clean(record) if stable is not None and stable <= now and is_stained(record) else record
+
+
 def fail(record: ReplicaRecord, failure: ReplicaFailure, help_digest: str | None) -> ReplicaRecord:
     """The attempt has failed, and its shards are to go: the first to say so decides why."""
     assert record.assignment is not None  # noqa: S101 - an attempt is what fails
