@@ -346,9 +346,8 @@ def test_f37_a_lost_node_leads_to_the_same_rebuild_as_a_crash() -> None:
     assert kinds(decision) == ["replica failed"]
     assert orders(decision) == ["stop gpu-0 m/1.1 #0"]
     gone = on(with_node(on(world), "gpu-0", shards=()))
-    record = gone.records["m/1"]
-    assert (record.assignment, record.failures, record.not_before) == (None, 1, NOW + 10.0)
-    again = assignment(on(later(gone, 10.0)))
+    assert gone.records["m/1"].failures == 1
+    again = assignment(gone)  # at once: it goes to another node in any case
     assert [place.node for place in again.launch.places] == ["gpu-0", "gpu-2"]
 
 
@@ -410,7 +409,8 @@ def test_a_node_that_was_removed_has_lost_its_replicas() -> None:
     decision = reconcile(evolve(world, nodes=left))
     assert decision.happenings[0].reason.endswith("node gpu-0 was removed")
     (record,) = decision.records
-    assert record.assignment is None
+    assert record.assignment is not None
+    assert record.assignment.launch.places[0].node == "gpu-1"
 
 
 # More, fewer, other replicas.

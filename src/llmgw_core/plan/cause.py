@@ -16,9 +16,9 @@ from llmgw_core.model.deployment import Assignment, ReplicaFailure
 from llmgw_core.model.shard import ShardFailure, ShardPhase, ShardStatus
 from llmgw_core.plan.fabric_hint import fabric_hint
 from llmgw_core.plan.liveness import NodeState
+from llmgw_core.plan.restart import NODE_LOST
 from llmgw_core.plan.sighting import Sighting
 
-NODE_LOST = "node lost"
 GONE = "gone"
 LATE = "not ready in time"
 

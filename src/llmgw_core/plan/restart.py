@@ -2,8 +2,8 @@
 
 In: a record, and what became of its attempt.  Out: the record after it.  Pure.
 Rules: 10 s doubling to 5 min; a replica that was ready for 5 min has a clean slate; a command that an engine refused
-is not tried again on that node before the engine or the command changes; a port that was taken costs no waiting at
-first, since the next attempt takes another one.
+is not tried again on that node before the engine or the command changes; a port that was taken and a node that was
+lost cost no waiting at first, since the next attempt goes elsewhere in any case.
 """
 
 from __future__ import annotations
@@ -16,22 +16,24 @@ from llmgw_core.engine.health import FailureKind
 from llmgw_core.model.deployment import Assignment, ReplicaFailure, ReplicaRecord
 from llmgw_core.model.launch import Offer
 
+NODE_LOST = "node lost"
+"""The kind of a failure that is nobody's but the node's."""
 FIRST_S = 10.0
 MOST_S = 300.0
 STABLE_S = 300.0
 """Ready for so long, a replica's earlier failures count no more."""
 REPEATED = 2
 """So many failures on one node put it last."""
-FREE_PORTS = 2
-"""So many failures for a taken port cost no waiting."""
+FREE = 2
+"""So many failures cost no waiting, where the next attempt goes to another port or node in any case."""
 
-_REFUSED = (FailureKind.BAD_ARGUMENTS.value, FailureKind.BAD_CONFIGURATION.value)
+_ELSEWHERE = (FailureKind.PORT_IN_USE.value, NODE_LOST)
 
 
 def delay_s(failures: int, kind: str = "") -> float:
     """To wait after the `failures`-th failure in a row, from 1."""
-    if kind == FailureKind.PORT_IN_USE.value:
-        return 0.0 if failures <= FREE_PORTS else FIRST_S
+    if kind in _ELSEWHERE:
+        return 0.0 if failures <= FREE else FIRST_S
     return min(MOST_S, FIRST_S * 2.0 ** min(failures - 1, 10))
 
 
@@ -82,7 +84,7 @@ def note_refusal(
     record: ReplicaRecord, failure: ReplicaFailure, offer: Offer, help_digest: str | None
 ) -> ReplicaRecord:
     """Where an engine refused the command, it is not given it again."""
-    if failure.kind not in _REFUSED or not failure.node:
+    if failure.kind != FailureKind.BAD_ARGUMENTS.value or not failure.node:
         return record
     return evolve(record, refused_by={**record.refused_by, refusal_mark(failure.node, offer): help_digest or ""})
 
