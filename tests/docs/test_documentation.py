@@ -264,7 +264,7 @@ def test_every_state_of_a_replica_is_in_the_reference(state: ReplicaState) -> No
     assert state.value in first_cells(page("reference-replicas.md"))
 
 
-KINDS = [*(kind.value for kind in FailureKind), cause.NODE_LOST, cause.GONE, cause.LATE]
+KINDS = [*(kind.value for kind in FailureKind), restart.NODE_LOST, cause.GONE, cause.LATE]
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -295,7 +295,7 @@ def test_every_kind_of_failure_has_a_way_out(kind: str) -> None:
         f"| back-off | {restart.FIRST_S:g} s, doubling to {restart.MOST_S:g} s |",
         f"| a clean slate after | {restart.STABLE_S:g} s ready |",
         f"| a node comes last for a replica after | {restart.REPEATED} failures",
-        f"| taken ports that cost no waiting | {restart.FREE_PORTS} in a row |",
+        f"| taken ports and lost nodes that cost no waiting | {restart.FREE} in a row |",
         f"| engines looked at | every {inventory.INVENTORY_EVERY_S:g} s",
         f"| weights looked at | every {offers.WEIGHTS_EVERY_S:g} s, at most {WEIGHTS_LIMIT_S:g} s for one source",
         f"generations | {reaper.LOG_BYTES // 2**20} MiB · {reaper.LOG_FILES} · {shard_files.KEPT_GENERATIONS},",
