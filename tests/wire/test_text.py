@@ -8,8 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from llmgw_core.model.catalog import HealthTimings, Profile, Sidecar
+from llmgw_core.model.launch import Launch, Offer, Place, RunShard, Stage, StopShard
 from llmgw_core.model.node import EngineFound, Fabric, Found, Gpu, GpuReport, IbPort, IbReport, NodeFacts
-from llmgw_core.model.replica import Hca
+from llmgw_core.model.replica import Hca, Speculative
+from llmgw_core.model.shard import ShardFailure, ShardPhase, ShardStatus
 from llmgw_core.wire.message import (
     Acknowledged,
     Answer,
@@ -21,10 +24,15 @@ from llmgw_core.wire.message import (
     Heartbeat,
     HeartbeatSeen,
     Hello,
+    LogRead,
     Message,
+    Offers,
+    Ordered,
+    ReadLog,
     Refused,
     RenewCertificate,
     Report,
+    Running,
     Unknown,
     Welcome,
 )
@@ -40,6 +48,23 @@ FACTS = NodeFacts(
     disk_free_mib=1024,
     refused_plugins=("x refused: why",),
 )
+PROFILE = Profile(
+    engine="vllm",
+    nodes=2,
+    gpus_per_node=1,
+    tensor_parallel=2,
+    env={"A": "é"},
+    speculative=Speculative("ngram", 4),
+    sidecars={"cache": Sidecar(command=("cache", "{port}"), env={"B": "c"})},
+    health=HealthTimings(misses=4),
+)
+OFFER = Offer("key", "qwen3", "/models/qwen3", "big", PROFILE)
+PLACES = (
+    Place("gpu1", "192.0.2.1", 18000, ("GPU-1",), (Hca("mlx5_2"),), "ib0"),
+    Place("gpu2", "192.0.2.2", 18001, ("GPU-2",), (Hca("mlx5_3", 2),)),
+)
+LAUNCH = Launch("qwen3/1", 3, OFFER, PLACES, 19000)
+FAILURE = ShardFailure("crashed", "it crashed", "exit code 1", "last\nwords", 1.5)
 EACH: list[Message] = [
     Hello(1, "gpu1", "0.1.0", "i1"),
     Hello(1, "gpu1"),
@@ -53,6 +78,16 @@ EACH: list[Message] = [
     CheckEngine(1, "vllm"),
     EngineChecked(1, {"outcome": "accepted", "flags": [{"flag": "--x"}], "deep": {"a": [None, 1.5]}}),
     EngineChecked(1, reason="no such engine"),
+    Offers((OFFER,)),
+    Offers(()),
+    Ordered(1, RunShard(LAUNCH, 1, Stage.RUN)),
+    Ordered(2, StopShard("qwen3/1", 3, 1, in_flight_s=120.0)),
+    Running(0, ()),
+    Running(
+        2, (ShardStatus("qwen3/1", 3, 1, ShardPhase.STOPPING, "it ends", FAILURE, ("GPU-1",), 18000, 4711, ("x",)),)
+    ),
+    ReadLog(1, "qwen3/1", 1, cursor="3:1:7"),
+    LogRead(1, "é\n", "3:1:9", 3),
     RenewCertificate("-----BEGIN"),
     CertificateRenewed("-----BEGIN"),
     CertificateRenewed(reason="no authority"),

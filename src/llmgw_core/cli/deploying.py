@@ -75,6 +75,8 @@ def explain(context: Context, model: str, as_json: bool) -> None:
 def render_explanation(found: dict[str, Any]) -> str:
     lines = [f"{found['model']}: {found['ready']} of {found['wanted']} replicas are ready"]
     lines += [f"  {id} is {reason}" for id, reason in found["waiting"].items()]
+    lines += [f"  {reason}" for reason in found["guarded"]]
+    lines += [f"  draining: {', '.join(found['draining'])}"] if found["draining"] else []
     for profile in found["profiles"]:
         room = "has room for one more" if profile["has_room"] else profile["summary"]
         lines.append(f"profile {profile['profile']}: {room}")

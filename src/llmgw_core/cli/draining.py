@@ -113,7 +113,7 @@ def render_plan(moves: list[dict[str, Any]]) -> str:
 
 def _target(move: dict[str, Any]) -> str:
     if not move["target"]:
-        return f"no room: {move['reason']}"
+        return str(move["reason"])
     where = ", ".join(move["target"])
     return f"{where} (stops first)" if move["stop_first"] else where
 

@@ -102,6 +102,8 @@ async def explain_model(plane: Plane, operator: str, arguments: Arguments) -> di
             if standing.state is not ReplicaState.READY
         },
         "profiles": [attrs.asdict(each) for each in explained.profiles],
+        "draining": list(explained.draining),
+        "guarded": list(plane.deployment.decision.guarded),
     }
 
 
