@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from llmgw_core.control.outbox import Outbox
+from llmgw_core.control.outbox import MOST_UNHEARD, Outbox
 from llmgw_core.model.catalog import Profile
 from llmgw_core.model.launch import Launch, Offer, Place, RunShard, Stage, StopShard
 from llmgw_core.wire.message import Offers, Ordered
@@ -58,3 +58,14 @@ def test_nobody_is_told_of_no_offers_who_never_had_any() -> None:
     assert outbox.take() == [Offers((OFFER,))]
     outbox.tell_offers(none, Offers(()))
     assert outbox.take() == [Offers(())]
+
+
+def test_a_node_that_never_says_what_it_heard_fills_no_memory() -> None:
+    """What is over is remembered only so long: it may be said twice, which changes nothing."""
+    outbox = Outbox(shards=())
+    for generation in range(MOST_UNHEARD + 2):
+        outbox.order([StopShard("m/1", generation, 0)])
+    first = StopShard("m/1", 0, 0)
+    outbox.take()
+    outbox.order([first])
+    assert [message.order for message in outbox.take() if isinstance(message, Ordered)] == [first]

@@ -385,13 +385,28 @@ def test_a_generation_is_above_all_that_any_node_reports() -> None:
     assert assignment(on(world)).launch.generation == 42
 
 
-def test_an_attempt_older_than_what_a_node_reports_gives_way() -> None:
+def test_an_attempt_older_than_what_its_node_reports_gives_way() -> None:
     world = ready(a_fleet(a_profile(1, 8), nodes=2))
-    world = with_node(world, "gpu-1", shards=(ShardStatus("m/1", 41, 0, READY),))
+    seen = (*(world.nodes["gpu-0"].shards or ()), ShardStatus("m/1", 41, 0, READY))
+    world = with_node(world, "gpu-0", shards=seen)
     decision = reconcile(world)
-    assert orders(decision) == ["stop gpu-1 m/1.41 #0", "stop gpu-0 m/1.1 #0"]
+    assert orders(decision) == ["stop gpu-0 m/1.41 #0", "stop gpu-0 m/1.1 #0"]
     after = on(nothing_runs(decided(world, decision)))
     assert assignment(after).launch.generation == 42, "though nothing reports 41 now"
+
+
+def test_what_serves_is_not_stopped_by_what_another_node_claims() -> None:
+    world = ready(a_fleet(a_profile(1, 8), nodes=2))
+    claimed = (ShardStatus("m/1", 41, 0, READY),)
+    decision = reconcile(with_node(world, "gpu-1", shards=claimed))
+    assert (decision.records, orders(decision)) == ((), ["stop gpu-1 m/1.41 #0", "run gpu-0 #0"])
+
+
+def test_no_claim_uses_up_the_generations() -> None:
+    """A number over 64 bits cannot be said to a node: its link would break, again and again."""
+    world = a_fleet(a_profile(1, 8), nodes=2)
+    world = with_node(world, "gpu-0", shards=(ShardStatus("m/1", 2**63 - 1, 0, READY),))
+    assert assignment(on(world)).launch.generation == 1
 
 
 def test_f09_a_mass_loss_takes_no_replica_from_anybody() -> None:

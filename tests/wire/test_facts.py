@@ -6,7 +6,8 @@ import json
 
 from llmgw_core.model.node import Fabric, Found, Gpu, GpuReport, IbPort, IbReport, NodeFacts
 from llmgw_core.model.replica import Hca
-from llmgw_core.wire.facts import FACTS_BYTES, bounded, fitting, render_facts
+from llmgw_core.model.shard import ShardPhase, ShardStatus
+from llmgw_core.wire.facts import FACTS_BYTES, bounded, bounded_shards, fitting, render_facts
 
 PORT = IbPort(Hca("mlx5_0"), "ACTIVE")
 
@@ -46,3 +47,10 @@ def test_as_many_as_fit_are_answered() -> None:
     size = len(json.dumps(values[50])) + 1
     assert fitting(values, 10 * size, last=True) == values[-10:]
     assert fitting(values[50:], 10 * size, last=False) == values[50:60]
+
+
+def test_of_a_nodes_shards_only_what_could_be_one_is_kept() -> None:
+    long = ShardStatus("m/1", 1, 0, ShardPhase.READY, gpus=("g" * 9999,) * 999, engine_version="v" * 9999)
+    (kept,) = bounded_shards((ShardStatus("x" * 9999, 1, 0, ShardPhase.READY), long))
+    assert kept.replica == "m/1"
+    assert (len(kept.gpus), len(kept.gpus[0]), len(kept.engine_version or "")) == (256, 500, 500)

@@ -14,6 +14,8 @@ from llmgw_core.model.launch import Order, RunShard
 from llmgw_core.model.shard import ShardStatus
 from llmgw_core.wire.message import Message, Offers, Ordered
 
+MOST_UNHEARD = 4096
+"""So many orders that are over are remembered for a node that does not say that it has heard them."""
 _Key = tuple[str, int, int]
 
 
@@ -53,7 +55,7 @@ class Outbox:
                 self._said[key] = order
                 self.number += 1
                 self._waiting.append(Ordered(self.number, order))
-        if self.settled and len(self._said) > len(current):
+        if len(self._said) > len(current) + (0 if self.settled else MOST_UNHEARD):
             self._said = {key: order for key, order in self._said.items() if key in current}
 
     def take(self) -> list[Message]:

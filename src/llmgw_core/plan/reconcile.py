@@ -18,7 +18,7 @@ from llmgw_core.model.deployment import Assignment, Move, ReplicaRecord
 from llmgw_core.model.launch import Launch, Offer, StopShard
 from llmgw_core.plan.attempt import is_ready, orders_of, serves
 from llmgw_core.plan.loss import Losses, find_losses
-from llmgw_core.plan.move import advance_move, is_under_way, stops_first
+from llmgw_core.plan.move import advance_move, is_under_way, nodes_of, stops_first
 from llmgw_core.plan.moving import Cause, find_cause_to_move, watch_traffic, why_called_off, why_not_now
 from llmgw_core.plan.offer import offers_by_model
 from llmgw_core.plan.placement import Placed, Placer, placing_order
@@ -27,7 +27,7 @@ from llmgw_core.plan.restart import after_change, is_stained, stable_at
 from llmgw_core.plan.rollout import CHANGED, is_outdated, never_served
 from llmgw_core.plan.room import survey
 from llmgw_core.plan.roster import ordinal_of, plan_roster
-from llmgw_core.plan.sighting import Sighting, Stale, find_stale, highest_generations, look_at
+from llmgw_core.plan.sighting import Sighting, Stale, find_stale, look_at, reported_generations
 from llmgw_core.plan.world import Decision, Happening, OrderTo, World
 
 
@@ -38,7 +38,8 @@ def reconcile(world: World) -> Decision:
     offers = offers_by_model(world.catalog, world.offers)
     losses = find_losses(world.nodes, world.lost_after_s, world.now, world.spared)
     stale = tuple(find_stale(world.nodes, world.records))
-    planning = _Planning(world, world.catalog, offers, losses, stale, highest_generations(world.nodes))
+    reported = reported_generations(world.nodes, world.records)
+    planning = _Planning(world, world.catalog, offers, losses, stale, reported)
     return planning.decide()
 
 
@@ -51,7 +52,8 @@ class _Planning:
     offers: Mapping[str, Sequence[Offer]]
     losses: Losses
     stale: Sequence[Stale]
-    highest: Mapping[str, int]
+    reported: Mapping[str, Mapping[str, int]]
+    """By replica and node, the highest generation that runs there."""
     records: dict[str, ReplicaRecord] = field(init=False)
     happenings: list[Happening] = field(factory=list)
     unplaced: dict[str, str] = field(factory=dict)
@@ -150,7 +152,7 @@ class _Planning:
             self.happenings += step.happenings
 
     def _terms(self, record: ReplicaRecord, wanted: frozenset[str]) -> Terms:
-        newest, move, offers = self.highest.get(record.id, 0), record.move, self.offers.get(record.model, ())
+        newest, move, offers = self._newest_on_its_nodes(record), record.move, self.offers.get(record.model, ())
         replacement = move.replacement if move is not None else None
         return Terms(
             now=self.world.now,
@@ -162,6 +164,11 @@ class _Planning:
             replacement_deadline_s=self._deadline_s(replacement),
             replacement_outdated=bool(replacement is not None and offers and is_outdated(replacement, offers)),
         )
+
+    def _newest_on_its_nodes(self, record: ReplicaRecord) -> int:
+        """What others report is stopped there, and takes nothing down."""
+        reported = self.reported.get(record.id, {})
+        return max((reported.get(node, 0) for each in record.attempts for node in nodes_of(each)), default=0)
 
     def _why_unwanted(self, model: str) -> str:
         if model not in self.catalog.models:
@@ -211,7 +218,7 @@ class _Planning:
         return not stops_first(record), *placing_order(record, self.offers[record.model])
 
     def _next_generation(self, record: ReplicaRecord) -> int:
-        return max(record.generation, self.highest.get(record.id, 0)) + 1
+        return max(record.generation, *self.reported.get(record.id, {}).values(), 0) + 1
 
     def _assign(self, record: ReplicaRecord, placed: Placed) -> None:
         assignment = _assignment_of(placed, self.world.now)

@@ -2,7 +2,7 @@
 
 In: the nodes as they are seen.  Out: a `Sighting` for each shard of an attempt, and the stale ones.  Pure.
 Rules: nothing is concluded from a node that does not speak; absent means gone only in a settled list of a node that is
-online; a lost node's shards count as gone.
+online; a lost node's shards count as gone; what a node says of an attempt counts where the attempt has a shard on it.
 """
 
 from __future__ import annotations
@@ -17,6 +17,9 @@ from llmgw_core.model.shard import ShardPhase, ShardStatus
 from llmgw_core.plan.liveness import NodeState
 from llmgw_core.plan.world import ObservedNode
 
+MOST_AHEAD = 1_000_000
+"""So far a node may be ahead of the store, which came from a backup; more is a damaged file, or a lie that would use
+up the numbers."""
 _AT_REST = (ShardPhase.PREPARING, ShardPhase.PREPARED)
 
 
@@ -122,11 +125,15 @@ def _is_current(record: ReplicaRecord | None, node: str, status: ShardStatus) ->
     )
 
 
-def highest_generations(nodes: Mapping[str, ObservedNode]) -> dict[str, int]:
-    """By replica, the highest generation that any node reports."""
-    found: dict[str, int] = {}
+def reported_generations(
+    nodes: Mapping[str, ObservedNode], records: Mapping[str, ReplicaRecord]
+) -> dict[str, dict[str, int]]:
+    """By replica and node, the highest generation that it reports; not one that no history explains."""
+    found: dict[str, dict[str, int]] = {}
     for node in nodes.values():
         for status in node.shards or ():
-            if found.get(status.replica, 0) < status.generation:
-                found[status.replica] = status.generation
+            record = records.get(status.replica)
+            if status.generation - (record.generation if record is not None else 0) <= MOST_AHEAD:
+                by_node = found.setdefault(status.replica, {})
+                by_node[node.name] = max(status.generation, by_node.get(node.name, 0))
     return found

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from functools import cache
+from itertools import islice
 from operator import is_
 from typing import Any
 
@@ -58,13 +59,15 @@ def bounded(facts: NodeFacts) -> NodeFacts:
 
 
 MOST_SHARDS = 1024
+REPLICA_CHARACTERS = 256
 MOST_ARGUMENTS = 512
 TAIL_CHARACTERS = 8000
 
 
 def bounded_shards(shards: tuple[ShardStatus, ...]) -> tuple[ShardStatus, ...]:
-    """What of a node's shards is kept and shown, whatever it said."""
-    return tuple(map(_bounded_shard, shards[:MOST_SHARDS]))
+    """What of a node's shards is kept and shown, whatever it said: of no replica that could not have such a name."""
+    possible = (each for each in shards if len(each.replica) <= REPLICA_CHARACTERS)
+    return tuple(map(_bounded_shard, islice(possible, MOST_SHARDS)))
 
 
 def _bounded_shard(shard: ShardStatus) -> ShardStatus:
@@ -75,7 +78,14 @@ def _bounded_shard(shard: ShardStatus) -> ShardStatus:
         failure = attrs.evolve(failure, kind=kind, reason=reason, exit=exit, log_tail=tail)
     argv = tuple(clipped(word, TAIL_CHARACTERS) for word in shard.argv[:MOST_ARGUMENTS])
     reason = clipped(shard.reason, TEXT_CHARACTERS[0])
-    return attrs.evolve(shard, reason=reason, failure=failure, argv=argv)
+    gpus = tuple(clipped(gpu, TEXT_CHARACTERS[0]) for gpu in shard.gpus[: _MOST["gpus"]])
+    version, digest = _clipped_if(shard.engine_version), _clipped_if(shard.help_digest)
+    shard = attrs.evolve(shard, engine_version=version, help_digest=digest)
+    return attrs.evolve(shard, reason=reason, failure=failure, argv=argv, gpus=gpus)
+
+
+def _clipped_if(text: str | None) -> str | None:
+    return None if text is None else clipped(text, TEXT_CHARACTERS[0])
 
 
 def _bounded(value: Any, characters: int, dropped: list[str]) -> Any:
