@@ -206,7 +206,9 @@ def test_a_plan_for_all_nodes_moves_nothing() -> None:
     fleet = settled(nodes=3, replicas=2)
     moves = planned(fleet, *fleet.nodes)
     assert [(move.replica, move.target) for move in moves] == [("m/1", ()), ("m/2", ())]
-    assert moves[0].reason.startswith("no room for its replacement: needs 8 free GPUs on one node; gpu-0 drains, gpu-1")
+    assert moves[0].reason.startswith(
+        "no place for its replacement: needs 8 free GPUs on one node; gpu-0 drains, gpu-1"
+    )
 
 
 def test_a_plan_says_who_would_stop_first() -> None:

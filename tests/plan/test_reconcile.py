@@ -277,7 +277,9 @@ def test_the_deadline_is_that_of_today_and_waits_for_a_node_that_does_not_speak(
     assert reconcile(later(silent, 900.0)).records == ()
     ((name, offer),) = world.offers.items()
     patient = evolve(offer, profile=evolve(offer.profile, health=HealthTimings(start_deadline_s=900.0)))
-    assert reconcile(later(evolve(world, offers={name: patient}), 601.0)).records == ()
+    (renewed,) = reconcile(later(evolve(world, offers={name: patient}), 601.0)).records
+    assert (renewed.assignment is not None, renewed.failures, renewed.last_failure) == (True, 0, None)
+    assert assignment(on(evolve(world, offers={name: patient}))).launch.offer == patient, "and its nodes are told"
 
 
 def test_a_replica_that_was_stable_begins_to_count_anew() -> None:

@@ -109,4 +109,4 @@ def test_who_cannot_move_says_why() -> None:
         for rank, place in enumerate(LAUNCH.places)
     }
     found = replica_state(ReplicaRecord("m/1", "m", 1, WAS_READY), nodes, NOW, blocked="no room for its replacement")
-    assert found == Standing(ReplicaState.READY, "should move: no room for its replacement")
+    assert found == Standing(ReplicaState.READY, "should move: no room for its replacement", blocked=True)

@@ -24,10 +24,10 @@ def test_a_group_may_use_again_what_only_its_original_held_if_it_may_stop_first(
 
 
 def test_who_may_stop_first_does_not_where_that_makes_no_room() -> None:
-    fleet = settled(nodes=1)
+    fleet = settled(nodes=2, replicas=2)
     fleet.drain("gpu-0", stop_first=True)
     decision = rest(fleet)
-    assert (home(fleet), serving(fleet)["m"]) == (("gpu-0",), 1)
+    assert (home(fleet), serving(fleet)["m"]) == (("gpu-0",), 2)
     assert decision.blocked["m/1"].endswith("; nor would there be if it stopped first")
 
 

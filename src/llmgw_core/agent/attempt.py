@@ -119,6 +119,12 @@ class Attempt:
                 if self.kept.failure is None:
                     self.show(ShardPhase.STOPPING, "it was told to stop")
 
+    def renew(self, launch: Launch) -> None:
+        """The same launch, of which only how patient one is may be another: it counts from the next look on."""
+        if launch != self.launch:
+            self.launch = launch
+            self.kept = evolve(self.kept, order=evolve(self.kept.order, launch=launch))
+
     def stop(self, in_flight_s: float) -> None:
         """To be gone; said again, the shorter wait for its requests in flight counts."""
         until = self.node.now() + in_flight_s

@@ -32,6 +32,8 @@ from llmgw_core.plan.shard_tree import ProcessId
 
 FORMAT = 1
 KEPT_GENERATIONS = 3
+MOST_GENERATION = 2**53
+"""No replica lives so long: what is above it is a damaged file."""
 _FIRST_FAILURE, _STATE = "first_failure", "shard.json"
 _log = logging.getLogger("llmgw.agent")
 
@@ -86,10 +88,12 @@ class ShardFiles:
     def read_highest(self) -> None:
         try:
             read = json.loads(self._generations_file.read_text(encoding="utf-8"))
-            self.highest = {str(replica): int(generation) for replica, generation in read.items()}
+            self.highest = {name: each for name, each in read.items() if type(each) is int and each <= MOST_GENERATION}
+            if self.highest != read:
+                raise ValueError(f"{sorted(read.keys() - self.highest.keys())[:3]} are no generations of anything")
         except FileNotFoundError:
             pass
-        except (OSError, ValueError, AttributeError, TypeError) as error:
+        except (OSError, ValueError, AttributeError) as error:
             _log.error("generations not read", extra={"file": str(self._generations_file), "reason": str(error)})
 
     def write_highest(self) -> None:

@@ -82,6 +82,7 @@ class Shards:
         launch = order.launch
         key = (launch.replica, order.rank, launch.generation)
         if key in self._attempts:
+            self._attempts[key].renew(launch)
             self._attempts[key].want(WANTED[order.stage])
             return
         highest = self.node.files.highest.get(launch.replica, 0)

@@ -51,7 +51,7 @@ def drain(
 ) -> None:
     """Empty NODES: each replica's replacement is ready before its original stops. They take nothing new until undrain.
 
-    Ctrl-C ends the watching, not the drain. The exit code is 1 where a drain is blocked.
+    Ctrl-C ends the watching, not the drain. The exit code is 2 where a drain is blocked.
     """
     terms = {"stop_first": stop_first, "max_parallel": max_parallel, "deadline_s": float(deadline or 0.0)}
     if planned:
@@ -66,12 +66,12 @@ def drain(
 
 
 @click.command()
-@click.argument("node")
+@nodes_argument
 @click.pass_obj
-def undrain(context: Context, node: str) -> None:
-    """Let NODE take replicas again. A move whose original still serves is called off."""
-    ask(context, "undrain", nodes=[node])
-    show(f"{node} takes replicas again")
+def undrain(context: Context, nodes: tuple[str, ...]) -> None:
+    """Let NODES take replicas again. A move whose original still serves is called off."""
+    ask(context, "undrain", nodes=list(nodes))
+    show(f"{', '.join(map(printable_text, nodes))} takes replicas again")
 
 
 @click.command()
@@ -122,7 +122,8 @@ def render_drains(statuses: list[dict[str, Any]]) -> str:
     lines = []
     for each in statuses:
         left = f", {len(each['left'])} left" if each["left"] else ""
-        lines.append(f"{each['node']}: {each['state']}{left}")
+        terms = f" ({each['terms']})" if each["terms"] else ""
+        lines.append(f"{each['node']}: {each['state']}{left}{terms}")
         lines += [f"  {replica}: {reason}" for replica, reason in each["left"].items()]
     return "\n".join(map(printable_text, lines))
 

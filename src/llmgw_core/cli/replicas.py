@@ -117,7 +117,7 @@ def render_replica(found: dict[str, Any]) -> str:
     lines += ["  beside it, while it moves:"] if found["beside"] else []
     for shard in found["beside"]:
         lines += _shard_lines(shard)
-    for which in ("first", "last"):
+    for which in ("replacement", "first", "last"):
         failure = found[f"{which}_failure"]
         if failure is not None and not (which == "last" and failure == found["first_failure"]):
             lines += _failure_lines(which, failure)

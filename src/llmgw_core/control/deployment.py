@@ -77,6 +77,8 @@ class Deployment:
     """By node, as the last pass found it."""
     desired: int = 0
     """How often an operator changed something."""
+    decided: int = 0
+    """As `desired` was for the last decision."""
     _bell: trio.Event = field(factory=trio.Event)
 
     def look_again(self) -> None:
@@ -87,6 +89,11 @@ class Deployment:
         """The same, by an operator: what is being planned at this moment is out of date."""
         self.desired += 1
         self._bell.set()
+
+    @property
+    def blocked(self) -> Mapping[str, str]:
+        """By replica, why it cannot move; nothing while the planner has not looked since an operator's last word."""
+        return self.decision.blocked if self.decided == self.desired else {}
 
     @property
     def draining(self) -> dict[str, DrainState]:
@@ -104,7 +111,10 @@ class Deployment:
         return {name: self.scales.get(name, model.replicas) for name, model in models.items()}
 
     def desire(self, applied: AppliedCatalog, catalog: Catalog, offers: OfferBook) -> None:
-        self.applied, self.catalog, self.offers = applied, catalog, offers
+        self.applied, self.catalog = applied, catalog
+        # Equal offers stay the same objects, so that the planner's comparisons cost nothing.
+        known = {offer: offer for offer in self.offers.values()}
+        self.offers = {key: known.get(offer, offer) for key, offer in offers.items()}
         self.scales, self.rollouts, self.rolled_back = {}, {}, set()
 
     def offers_of(self, model: str) -> tuple[Offer, ...]:

@@ -40,12 +40,15 @@ async def drain(plane: Plane, operator: str, arguments: Arguments) -> list[dict[
 
 
 async def undrain(plane: Plane, operator: str, arguments: Arguments) -> None:
-    """Let a node take replicas again; moves that have not replaced their original are called off."""
-    (node,) = _nodes_argument(plane, arguments, most=1)
-    if node not in plane.deployment.drains:
-        raise BadQuestion(f"{node} does not drain")
-    await plane.writer.write(DrainEnded(node), plane.event("drain ended", node, f"by {operator}"))
-    plane.deployment.drains.pop(node, None)
+    """Let nodes take replicas again; moves that have not replaced their original are called off."""
+    nodes = _nodes_argument(plane, arguments)
+    for node in nodes:
+        if node not in plane.deployment.drains:
+            raise BadQuestion(f"{node} does not drain")
+    ended = [DrainEnded(node) for node in nodes]
+    await plane.writer.write(*ended, *(plane.event("drain ended", node, f"by {operator}") for node in nodes))
+    for node in nodes:
+        plane.deployment.drains.pop(node, None)
     plane.deployment.desire_again()
 
 
@@ -132,7 +135,7 @@ def _terms(drain: Drain) -> str:
 
 
 def _statuses(plane: Plane, nodes: Sequence[str]) -> list[dict[str, Any]]:
-    world, blocked = observe(plane), plane.deployment.decision.blocked
+    world, blocked = observe(plane), plane.deployment.blocked
     return [_shown(drain_status(node, world, blocked), plane.deployment.drains.get(node)) for node in nodes]
 
 
@@ -143,6 +146,7 @@ def _shown(status: DrainStatus, drain: Drain | None) -> dict[str, Any]:
         "state": status.state.value if drain is not None else "not draining",
         "by": drain.by if drain else "",
         "at": drain.at if drain else None,
+        "terms": _terms(drain).removeprefix(", ") if drain else "",
         "left": left,
     }
 
@@ -167,5 +171,5 @@ def _changing(plane: Plane, record: ReplicaRecord) -> dict[str, Any]:
         "generation": record.assignment.launch.generation if record.assignment else None,
         "outdated": outdated,
         "replacement": ", ".join(place.node for place in new.launch.places) if new else "",
-        "blocked": clipped(plane.deployment.decision.blocked.get(record.id, ""), TEXT_CHARACTERS),
+        "blocked": clipped(plane.deployment.blocked.get(record.id, ""), TEXT_CHARACTERS),
     }

@@ -53,6 +53,7 @@ async def _plan_once(plane: Plane, nursery: trio.Nursery) -> float:
     except LlmgwError as error:
         log.error("not stored, and so not done", extra={"reason": str(error)})
         return plane.now() + RETRY_S
+    plane.deployment.decided = desired
     _tell(plane, decision, nursery)
     return inf if decision.look_again_at is None else decision.look_again_at
 
@@ -84,10 +85,14 @@ def _drain_statuses(plane: Plane, world: World, decision: Decision) -> dict[str,
 def _drain_news(plane: Plane, statuses: Mapping[str, DrainStatus]) -> list[Change]:
     """A drain that has ended, or cannot go on, is worth an event; one that begins was told of when it was asked for."""
     return [
-        plane.event(f"node {status.state.value}", name, "; ".join(map(": ".join, status.left.items())))
+        plane.event(f"node {status.state.value}", name, _tell_left(status))
         for name, status in statuses.items()
         if status.state is not plane.deployment.drain_states.get(name, DrainState.DRAINING)
     ]
+
+
+def _tell_left(status: DrainStatus) -> str:
+    return "; ".join(map(": ".join, status.left.items())) or "nothing is placed there, and nothing runs"
 
 
 def _tell(plane: Plane, decision: Decision, nursery: trio.Nursery) -> None:

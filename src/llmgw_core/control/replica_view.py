@@ -82,7 +82,13 @@ async def show_replica(plane: Plane, operator: str, arguments: Arguments) -> dic
         "beside": [_shard(each) for each in beside],
         "first_failure": attrs.asdict(record.first_failure) if record.first_failure else None,
         "last_failure": attrs.asdict(record.last_failure) if record.last_failure else None,
+        "replacement_failure": _replacement_failure(record),
     }
+
+
+def _replacement_failure(record: ReplicaRecord) -> dict[str, Any] | None:
+    failure = record.move.failure if record.move is not None else None
+    return attrs.asdict(failure) if failure is not None else None
 
 
 async def explain_model(plane: Plane, operator: str, arguments: Arguments) -> dict[str, Any]:
@@ -114,13 +120,13 @@ def _standings(plane: Plane, world: World) -> list[tuple[ReplicaRecord, Standing
 
 def _standing(plane: Plane, record: ReplicaRecord, world: World) -> Standing:
     decision = plane.deployment.decision
-    unplaced, blocked = decision.unplaced.get(record.id, ""), decision.blocked.get(record.id, "")
+    unplaced, blocked = decision.unplaced.get(record.id, ""), plane.deployment.blocked.get(record.id, "")
     return replica_state(record, world.nodes, world.now, unplaced, blocked)
 
 
 def _first_trouble(standings: Iterable[tuple[str, Standing]]) -> str:
     for id, standing in standings:
-        if standing.state is not ReplicaState.READY:
+        if standing.state is not ReplicaState.READY or standing.blocked:
             return clipped(f"{id} is {standing.state.value}: {standing.reason}", REASON_CHARACTERS)
     return ""
 

@@ -1,8 +1,8 @@
 """How far a drain is, and what one would do before anybody orders it.
 
 In: a world and what was decided about it.  Out: per draining node what is left, or per replica where it would go. Pure.
-Rules: a node is drained when nothing is placed there and it does not say that anything runs there; it is blocked when
-all that is left cannot move. A plan is made by the code that moves, for all nodes together: what one move frees may
+Rules: a node is drained when nothing is placed there and it does not say that anything runs there, strays too; it is
+blocked when all that is left cannot move. A plan is made by the code that moves, for all nodes together: what one move frees may
 take the next one, no GPU is promised twice, and what would block says why.
 """
 
@@ -23,6 +23,9 @@ from llmgw_core.plan.rehearsal import rehearse
 from llmgw_core.plan.roster import ordinal_of
 from llmgw_core.plan.sighting import Stale, find_stale
 from llmgw_core.plan.world import Decision, ObservedNode, World
+
+
+STRAY = "nobody here knows this engine: "
 
 
 class DrainState(Enum):
@@ -48,13 +51,19 @@ def drain_status(node: str, world: World, blocked: Mapping[str, str]) -> DrainSt
     }
     for each in _stale_on(node, world):
         left.setdefault(each.status.replica, "an earlier attempt of it is being stopped")
+    for stray in _strays_on(node, world):
+        left.setdefault(node, f"{STRAY}{stray}")
     silence = _silence(world.nodes.get(node))
     if silence and not left:
         left[node] = silence
     if not left:
         return DrainStatus(node, DrainState.DRAINED)
-    stuck = all(name in blocked and blocked[name] == why and not why.startswith(TURN) for name, why in left.items())
+    stuck = all(why.startswith(STRAY) or _is_stuck(blocked.get(name), why) for name, why in left.items())
     return DrainStatus(node, DrainState.BLOCKED if stuck else DrainState.DRAINING, left)
+
+
+def _is_stuck(blocked: str | None, why: str) -> bool:
+    return blocked == why and not why.startswith(TURN)
 
 
 def _in_order(records: Iterable[ReplicaRecord]) -> list[ReplicaRecord]:
@@ -64,6 +73,13 @@ def _in_order(records: Iterable[ReplicaRecord]) -> list[ReplicaRecord]:
 def _stale_on(node: str, world: World) -> list[Stale]:
     seen = world.nodes.get(node)
     return list(find_stale({node: seen}, world.records)) if seen is not None else []
+
+
+def _strays_on(node: str, world: World) -> tuple[str, ...]:
+    """What the node's agent found and does not know: nobody stops it but people."""
+    seen = world.nodes.get(node)
+    speaks = seen is not None and seen.shards is not None
+    return seen.facts.strays if speaks and seen is not None and seen.facts is not None else ()
 
 
 def _silence(node: ObservedNode | None) -> str:

@@ -148,7 +148,11 @@ def _rise(record: ReplicaRecord, move: Move, new: Assignment, seen: Sequence[Sig
         happenings.append(Happening("replacement ready", seen[0].place.node, told))
     since = (terms.now if move.steady_since is None else move.steady_since) if _holds(seen) else None
     record = evolve(record, move=evolve(move, replacement=new, steady_since=since))
-    return Step(_release(record, terms), tuple(happenings))
+    released = _release(record, terms)
+    if released is not record:
+        why = f"{record.id}: generation {new.launch.generation} serves, since {move.why}"
+        happenings.append(Happening("original stopping", "", why))
+    return Step(released, tuple(happenings))
 
 
 def _holds(seen: Sequence[Sighting]) -> bool:

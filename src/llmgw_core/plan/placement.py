@@ -106,6 +106,10 @@ class Placer:
         """Whether a replica with nothing against it would have one."""
         return self._find(self.choice(offer), ReplicaRecord("", offer.model), {}) is not None
 
+    def lacks_room_only(self, record: ReplicaRecord) -> bool:
+        """Whether there are nodes that would take it, if they were empty."""
+        return any(self.choice(offer).candidates for offer in self.offers.get(record.model, ()))
+
     def why_not(self, record: ReplicaRecord) -> str:
         """Why it has no place, in one line."""
         offers = self.offers.get(record.model, ())

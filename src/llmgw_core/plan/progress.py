@@ -106,7 +106,9 @@ def _stop(record: ReplicaRecord, assignment: Assignment, why: str) -> Step:
 
 
 def _told_stopped(record: ReplicaRecord) -> list[Happening]:
-    return [] if has_failed(record) else [Happening("replica stopped", "", f"{record.id}: nothing of it is left")]
+    if has_failed(record) or (record.move is not None and record.move.replacement is not None):
+        return []
+    return [Happening("replica stopped", "", f"{record.id}: nothing of it is left")]
 
 
 def _find_better_cause(

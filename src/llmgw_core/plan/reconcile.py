@@ -23,8 +23,8 @@ from llmgw_core.plan.moving import Cause, find_cause_to_move, watch_traffic, why
 from llmgw_core.plan.offer import offers_by_model
 from llmgw_core.plan.placement import Placed, Placer, placing_order
 from llmgw_core.plan.progress import Terms, advance, retired_if_over
-from llmgw_core.plan.restart import after_change, is_stained, stable_at
-from llmgw_core.plan.rollout import CHANGED, is_outdated, never_served
+from llmgw_core.plan.restart import after_change, in_the_past, is_stained, stable_at
+from llmgw_core.plan.rollout import CHANGED, is_outdated, never_served, renew_offers
 from llmgw_core.plan.room import survey
 from llmgw_core.plan.roster import ordinal_of, plan_roster
 from llmgw_core.plan.sighting import Sighting, Stale, find_stale, look_at, reported_generations
@@ -67,6 +67,7 @@ class _Planning:
         self.records = dict(self.world.records)
 
     def decide(self) -> Decision:
+        self._renew_offers()
         wanted = self._call_the_roll()
         self._stop_idle(wanted)
         self._advance(frozenset(wanted))
@@ -84,6 +85,14 @@ class _Planning:
             spared=self.losses.spared,
             look_again_at=min(self._times(wanted), default=None),
         )
+
+    def _renew_offers(self) -> None:
+        """How patient one is with an engine may change while it runs: its nodes are told."""
+        today = {offer.key: offer for offer in self.world.offers.values()}
+        for record in self.world.records.values():
+            renewed = renew_offers(record, today)
+            if renewed is not record:
+                self.records[record.id] = renewed
 
     def _in_order(self) -> list[ReplicaRecord]:
         return sorted(self.records.values(), key=lambda each: (each.model, ordinal_of(each.id)))
@@ -142,6 +151,7 @@ class _Planning:
         for record in self._in_order():
             if record.retired:
                 continue
+            record = in_the_past(record, self.world.now)
             terms = self._terms(record, wanted)
             if record.move is None:
                 step = advance(record, self._look(record.assignment), terms)
@@ -176,12 +186,7 @@ class _Planning:
         return f"{self.world.wanted.get(model, self.catalog.models[model].replicas)} replicas of {model} are enough"
 
     def _deadline_s(self, assignment: Assignment | None) -> float:
-        """As the catalog says now: how patient one is with an engine needs no new start."""
-        if assignment is None:
-            return 0.0
-        offer = assignment.launch.offer
-        today = self.world.offers.get((offer.model, offer.profile_name), offer)
-        return (today if today.key == offer.key else offer).profile.health.start_deadline_s
+        return assignment.launch.offer.profile.health.start_deadline_s if assignment is not None else 0.0
 
     def _place(self, wanted: Iterable[str]) -> None:
         waiting = [record for name in wanted if _has_no_attempt(record := self._refresh(self.records[name]))]
@@ -256,7 +261,10 @@ class _Planning:
             self.records[record.id] = evolve(record, generation=generation, move=evolve(move, replacement=replacement))
             self._tell_placed("replacement placed", placed.launch, f", since {move.why}")
             return ""
-        no_room = f"no room for its replacement: {self._placer_now().why_not(moving)}"
+        why = self._placer_now().why_not(moving)
+        if not self._placer_now().lacks_room_only(moving):
+            return f"no place for its replacement: {why}"
+        no_room = f"no room for its replacement: {why}"
         if not cause.stop_first:
             return f"{no_room}; make room, or let it stop first with --allow-stop-first"
         return self._stop_first(moving, cause, no_room)

@@ -16,6 +16,7 @@ from llmgw_core.model.deployment import Assignment, ReplicaRecord
 from llmgw_core.model.shard import ShardPhase
 from llmgw_core.plan.attempt import is_ready
 from llmgw_core.plan.move import nodes_of, tell_replacement
+from llmgw_core.plan.moving import TURN
 from llmgw_core.plan.restart import has_failed
 from llmgw_core.plan.sighting import Sighting, look_at
 from llmgw_core.plan.world import ObservedNode
@@ -39,6 +40,8 @@ class ReplicaState(Enum):
 class Standing:
     state: ReplicaState
     reason: str = ""
+    blocked: bool = False
+    """Whether it should move, and cannot before somebody does something."""
 
 
 def replica_state(
@@ -55,7 +58,9 @@ def replica_state(
     standing = _with_place(original, look_at(original.launch, nodes, frozenset()))
     if move is not None and new is not None:
         return _with_note(standing, f"moving: {tell_replacement(move, new)}, since {move.why}")
-    return _with_note(standing, f"should move: {blocked}" if blocked and not original.stopping else "")
+    if not blocked or original.stopping:
+        return standing
+    return evolve(_with_note(standing, f"should move: {blocked}"), blocked=not blocked.startswith(TURN))
 
 
 def _with_note(standing: Standing, note: str) -> Standing:

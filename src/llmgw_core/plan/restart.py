@@ -112,6 +112,31 @@ def count(record: ReplicaRecord, failure: ReplicaFailure, now: float) -> Replica
     )
 
 
+def in_the_past(record: ReplicaRecord, now: float) -> ReplicaRecord:
+    """Itself; after the clock was set back, what was noted is no later than now, and nobody waits for the old time."""
+    at_most = now + MOST_S
+    if record.not_before > at_most:
+        record = evolve(record, not_before=at_most)
+    move = record.move
+    if move is not None and (_is_ahead(move.replacement, now) or (move.steady_since or 0.0) > now):
+        steady = None if move.steady_since is None else min(move.steady_since, now)
+        record = evolve(record, move=evolve(move, replacement=_not_ahead(move.replacement, now), steady_since=steady))
+    if _is_ahead(record.assignment, now):
+        record = evolve(record, assignment=_not_ahead(record.assignment, now))
+    return record
+
+
+def _is_ahead(assignment: Assignment | None, now: float) -> bool:
+    return assignment is not None and max(assignment.placed_at, assignment.ready_at or 0.0) > now
+
+
+def _not_ahead(assignment: Assignment | None, now: float) -> Assignment | None:
+    if assignment is None:
+        return None
+    ready_at = None if assignment.ready_at is None else min(assignment.ready_at, now)
+    return evolve(assignment, placed_at=min(assignment.placed_at, now), ready_at=ready_at)
+
+
 def ports_of(assignment: Assignment | None) -> tuple[int, ...]:
     if assignment is None:
         return ()
