@@ -1,11 +1,13 @@
 """How far drains are, what they would do, and what more than one of them do together. Numbers are of field cases."""
 
+from attrs import evolve
+
 from llmgw_core.model.drain import Drain
-from llmgw_core.plan.drain import DrainState, PlannedMove, plan_drain
+from llmgw_core.plan.drain import DrainState, PlannedMove, drain_status, plan_drain
 from llmgw_core.plan.explain import explain
 from llmgw_core.testing.law import pass_of, rest, serving
 from llmgw_core.testing.light_fleet import LightFleet
-from llmgw_core.testing.made_world import a_profile
+from llmgw_core.testing.made_world import a_catalog, a_profile, a_world, node_facts, seen_node, with_node
 from llmgw_core.testing.moving_fleet import (
     add_nodes,
     crash,
@@ -227,3 +229,15 @@ def test_a_plan_counts_with_the_drains_that_go_on() -> None:
     fleet.drain("gpu-0")
     step(fleet)
     assert planned(fleet, "gpu-0") == (PlannedMove("m/1", ("gpu-0",), ("gpu-2",)),), "what moves already is told too"
+
+
+def test_a_node_on_which_a_stray_runs_is_not_drained() -> None:
+    """Its agent's state was emptied: nobody moves or stops what runs there, so somebody must be told."""
+    world = a_world(a_catalog({}), [seen_node("gpu-0", evolve(node_facts(), strays=("m/1#0@3: pid 7 (python)",)))])
+    found = drain_status("gpu-0", world, {})
+    assert (found.state, dict(found.left)) == (
+        DrainState.BLOCKED,
+        {"gpu-0": "nobody here knows this engine: m/1#0@3: pid 7 (python)"},
+    )
+    gone = with_node(world, "gpu-0", facts=node_facts())
+    assert drain_status("gpu-0", gone, {}).state is DrainState.DRAINED

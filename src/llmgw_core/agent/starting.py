@@ -71,7 +71,8 @@ class Starting:
             check = partial(check_free, attempt.node, [sidecar.port], f"sidecar {name}: ")
             await trio.to_thread.run_sync(check)
         gpus = {key: value for key, value in self.prepared.command.env.items() if key == GPU_VARIABLE}
-        env = {**attempt.node.environment(attempt.marker), **gpus, **sidecar.env}
+        marks = attempt.node.marks(attempt.marker)
+        env = {**attempt.node.environment(attempt.marker), **gpus, **sidecar.env, **marks}
         await self._start(name, sidecar.command, env, prefix=f"[{name}] ")
         with trio.move_on_after(sidecar.ready_within_s):
             ended = await first(

@@ -2,8 +2,8 @@
 
 In: a world and what was decided about it.  Out: per draining node what is left, or per replica where it would go. Pure.
 Rules: a node is drained when nothing is placed there and it does not say that anything runs there, strays too; it is
-blocked when all that is left cannot move. A plan is made by the code that moves, for all nodes together: what one move frees may
-take the next one, no GPU is promised twice, and what would block says why.
+blocked when all that is left cannot move. A plan is made by the code that moves, for all nodes together: what one move
+frees may take the next one, no GPU is promised twice, and what would block says why.
 """
 
 from __future__ import annotations
@@ -23,7 +23,6 @@ from llmgw_core.plan.rehearsal import rehearse
 from llmgw_core.plan.roster import ordinal_of
 from llmgw_core.plan.sighting import Stale, find_stale
 from llmgw_core.plan.world import Decision, ObservedNode, World
-
 
 STRAY = "nobody here knows this engine: "
 
@@ -78,8 +77,9 @@ def _stale_on(node: str, world: World) -> list[Stale]:
 def _strays_on(node: str, world: World) -> tuple[str, ...]:
     """What the node's agent found and does not know: nobody stops it but people."""
     seen = world.nodes.get(node)
-    speaks = seen is not None and seen.shards is not None
-    return seen.facts.strays if speaks and seen is not None and seen.facts is not None else ()
+    if seen is None or seen.shards is None or seen.facts is None:
+        return ()
+    return seen.facts.strays
 
 
 def _silence(node: ObservedNode | None) -> str:
