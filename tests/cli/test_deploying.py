@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from llmgw_core.cli.deploying import find_unsettled
+from llmgw_core.cli.deploying import find_unsettled, is_stuck
 
 
 def model(name: str, ready: int, wanted: int) -> dict[str, Any]:
@@ -37,3 +37,18 @@ def test_it_ends_when_all_is_as_desired(
     models: list[dict[str, Any]], replicas: list[dict[str, Any]], expected: list[str]
 ) -> None:
     assert find_unsettled(models, replicas) == expected
+
+
+@pytest.mark.parametrize(
+    ("replicas", "stuck"),
+    [
+        ([], False),
+        ([("ready", False, False)], False),
+        ([("ready", True, True)], True),
+        ([("ready", True, True), ("starting", False, False)], False),
+        ([("ready", True, True), ("ready", False, False)], True),
+    ],
+)
+def test_it_does_not_wait_for_a_change_that_cannot_go_on(replicas: list[tuple[str, bool, bool]], stuck: bool) -> None:
+    views = [{"state": state, "outdated": outdated, "blocked": blocked} for state, outdated, blocked in replicas]
+    assert is_stuck(views) is stuck

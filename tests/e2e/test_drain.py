@@ -213,7 +213,7 @@ def test_control_plane_and_agents_are_killed_in_the_middle(fleet: Fleet, moment:
 
 
 def test_a_node_that_dies_in_the_middle_is_followed_by_the_replacement(fleet: Fleet) -> None:
-    before = fleet.apply(sim_model("a", "--load-time", "1.5"))
+    before = fleet.apply(sim_model("a", "--load-time", "4"))
     (node,) = before["a/1"]["nodes"]
     seen = len(fleet.cluster.events("replacement placed"))
     fleet.drain(node)
@@ -228,7 +228,7 @@ def test_a_node_that_dies_in_the_middle_is_followed_by_the_replacement(fleet: Fl
 
 
 def test_a_target_that_dies_costs_the_original_nothing(fleet: Fleet) -> None:
-    before = fleet.apply(sim_model("a", "--load-time", "1.5"))
+    before = fleet.apply(sim_model("a", "--load-time", "6"))
     (node,) = before["a/1"]["nodes"]
     seen = len(fleet.cluster.events("replacement placed"))
     with fleet.never_fewer_ready():

@@ -15,6 +15,7 @@ from llmgw_core.model.deployment import ReplicaRecord
 from llmgw_core.model.drain import Drain
 from llmgw_core.plan.drain import DrainState, drain_status, plan_drain
 from llmgw_core.plan.move import nodes_of
+from llmgw_core.plan.moving import ANSWERS
 from llmgw_core.plan.restart import refusal_mark
 from llmgw_core.plan.world import Decision, ObservedNode, World
 from llmgw_core.testing.history import DRAINS, FAULTS, PEACEFUL, Event, events, fleets, happen
@@ -73,7 +74,8 @@ def check_drains(fleet: LightFleet, decision: Decision) -> None:
     """At rest a draining node is empty, or says of each replica that stays why."""
     for name in fleet.world.drains:
         status = drain_status(name, fleet.world, decision.blocked)
-        assert status.state is not DrainState.DRAINING, status
+        silent = any(why.startswith(ANSWERS) for why in status.left.values())  # some nodes here never answer
+        assert silent or status.state is not DrainState.DRAINING, status
         assert all(status.left.values())
         assert (status.state is DrainState.DRAINED) == (not fleet.nodes[name].shards)
         for replica in status.left:

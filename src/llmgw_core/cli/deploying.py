@@ -119,9 +119,17 @@ def _wait_until_ready(context: Context, within_s: float) -> None:
                 return
         if not waiting:
             return
+        if is_stuck(replicas):
+            raise LlmgwError("the change cannot go on by itself; `llmgw ctl rollout MODEL` says what would help")
         if time.monotonic() > end:
             raise LlmgwError(f"not all replicas were ready within {within_s:g} s")
         time.sleep(FOLLOW_S)
+
+
+def is_stuck(replicas: list[dict[str, Any]]) -> bool:
+    """Whether whatever is still to come waits for somebody to do something."""
+    unsettled = [each for each in replicas if each["state"] != "ready" or each["outdated"]]
+    return bool(unsettled) and all(each["blocked"] for each in unsettled)
 
 
 def find_unsettled(models: list[dict[str, Any]], replicas: list[dict[str, Any]]) -> list[str]:

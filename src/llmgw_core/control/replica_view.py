@@ -143,6 +143,7 @@ def _outline(record: ReplicaRecord, standing: Standing, offered: Container[str])
         "model": record.model,
         "state": standing.state.value,
         "reason": clipped(standing.reason, REASON_CHARACTERS),
+        "blocked": standing.blocked,
         "generation": serving.launch.generation if serving else record.generation,
         "failures": record.failures,
         "outdated": serving is not None and serving.launch.offer.key not in offered,

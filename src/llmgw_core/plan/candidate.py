@@ -32,6 +32,9 @@ class Filter(Enum):
     PORTS = "have no port left"
 
 
+NOT_ANSWERED = "has not answered this offer yet"
+
+
 @frozen
 class Refused:
     """What speaks against a node."""
@@ -80,7 +83,7 @@ def examine(
         return Refused(node.name, Filter.ENGINE, _no_engine(facts, offer.profile.engine))
     answer = checked.get(offer.key)
     if answer is None:
-        return Refused(node.name, Filter.COMMAND, "has not answered this offer yet")
+        return Refused(node.name, Filter.COMMAND, NOT_ANSWERED)
     if answer.refusal:
         return Refused(node.name, Filter.COMMAND, f"refuses it: {answer.refusal}")
     if answer.weights:

@@ -18,7 +18,7 @@ from llmgw_core.model.drain import Drain
 from llmgw_core.model.replica import frozen_mapping
 from llmgw_core.plan.liveness import NodeState
 from llmgw_core.plan.move import nodes_of, stops_first, tell_replacement
-from llmgw_core.plan.moving import TURN
+from llmgw_core.plan.moving import is_passing
 from llmgw_core.plan.rehearsal import rehearse
 from llmgw_core.plan.roster import ordinal_of
 from llmgw_core.plan.sighting import Stale, find_stale
@@ -62,7 +62,7 @@ def drain_status(node: str, world: World, blocked: Mapping[str, str]) -> DrainSt
 
 
 def _is_stuck(blocked: str | None, why: str) -> bool:
-    return blocked == why and not why.startswith(TURN)
+    return blocked == why and not is_passing(why)
 
 
 def _in_order(records: Iterable[ReplicaRecord]) -> list[ReplicaRecord]:

@@ -21,7 +21,13 @@ from llmgw_core.plan.rollout import CHANGED, is_outdated
 from llmgw_core.plan.world import World
 
 TURN = "waits for its turn: "
-"""Before a reason that ends by itself."""
+ANSWERS = "waits for answers to its offer: "
+"""Before reasons that end by themselves."""
+
+
+def is_passing(blocked: str) -> bool:
+    """Whether nobody has to do anything."""
+    return blocked.startswith((TURN, ANSWERS))
 
 
 @frozen

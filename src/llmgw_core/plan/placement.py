@@ -13,7 +13,7 @@ from attrs import define, field, frozen
 
 from llmgw_core.model.deployment import ReplicaRecord
 from llmgw_core.model.launch import Launch, Offer, OfferChecked, Place
-from llmgw_core.plan.candidate import Candidate, Filter, Refused, examine
+from llmgw_core.plan.candidate import NOT_ANSWERED, Candidate, Filter, Refused, examine
 from llmgw_core.plan.pool import Build, Pool, pool_of
 from llmgw_core.plan.port import rendezvous_port, serve_port
 from llmgw_core.plan.restart import REPEATED, refusal_mark
@@ -105,6 +105,12 @@ class Placer:
     def has_place(self, offer: Offer) -> bool:
         """Whether a replica with nothing against it would have one."""
         return self._find(self.choice(offer), ReplicaRecord("", offer.model), {}) is not None
+
+    def awaits_answers(self, record: ReplicaRecord) -> list[str]:
+        """The nodes that have not said yet whether they would take it."""
+        offers = self.offers.get(record.model, ())
+        refused = (each for offer in offers for each in self.choice(offer).refused)
+        return sorted({each.node for each in refused if each.reason == NOT_ANSWERED})
 
     def lacks_room_only(self, record: ReplicaRecord) -> bool:
         """Whether there are nodes that would take it, if they were empty."""

@@ -19,7 +19,7 @@ from llmgw_core.model.launch import Launch, Offer, StopShard
 from llmgw_core.plan.attempt import is_ready, orders_of, serves
 from llmgw_core.plan.loss import Losses, find_losses
 from llmgw_core.plan.move import advance_move, is_under_way, nodes_of, stops_first
-from llmgw_core.plan.moving import Cause, find_cause_to_move, watch_traffic, why_called_off, why_not_now
+from llmgw_core.plan.moving import ANSWERS, Cause, find_cause_to_move, watch_traffic, why_called_off, why_not_now
 from llmgw_core.plan.offer import offers_by_model
 from llmgw_core.plan.placement import Placed, Placer, placing_order
 from llmgw_core.plan.progress import Terms, advance, retired_if_over
@@ -261,6 +261,9 @@ class _Planning:
             self.records[record.id] = evolve(record, generation=generation, move=evolve(move, replacement=replacement))
             self._tell_placed("replacement placed", placed.launch, f", since {move.why}")
             return ""
+        silent = self._placer_now().awaits_answers(moving)
+        if silent:
+            return f"{ANSWERS}{', '.join(silent[:3])}{' and others' if len(silent) > 3 else ''}"
         why = self._placer_now().why_not(moving)
         if not self._placer_now().lacks_room_only(moving):
             return f"no place for its replacement: {why}"

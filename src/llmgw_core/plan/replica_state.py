@@ -16,7 +16,7 @@ from llmgw_core.model.deployment import Assignment, ReplicaRecord
 from llmgw_core.model.shard import ShardPhase
 from llmgw_core.plan.attempt import is_ready
 from llmgw_core.plan.move import nodes_of, tell_replacement
-from llmgw_core.plan.moving import TURN
+from llmgw_core.plan.moving import is_passing
 from llmgw_core.plan.restart import has_failed
 from llmgw_core.plan.sighting import Sighting, look_at
 from llmgw_core.plan.world import ObservedNode
@@ -60,7 +60,7 @@ def replica_state(
         return _with_note(standing, f"moving: {tell_replacement(move, new)}, since {move.why}")
     if not blocked or original.stopping:
         return standing
-    return evolve(_with_note(standing, f"should move: {blocked}"), blocked=not blocked.startswith(TURN))
+    return evolve(_with_note(standing, f"should move: {blocked}"), blocked=not is_passing(blocked))
 
 
 def _with_note(standing: Standing, note: str) -> Standing:
