@@ -13,8 +13,9 @@ PROJECTS := pyproject.toml $(ENGINES:%=plugins/%/pyproject.toml)
 demo: $(VENV)/.installed
 	$(BIN)/python -m demo
 
+# Most tests wait for processes: several files at a time, each in one process.
 test: $(VENV)/.developing
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadfile
 
 # Lint, types, layers.
 check: $(VENV)/.developing
