@@ -170,7 +170,9 @@ def test_a_node_that_does_not_speak_is_not_called_drained_before_it_is_lost() ->
     decision = pass_of(fleet)
     assert status(fleet, "gpu-2", decision).state is DrainState.DRAINING
     assert status(fleet, "gpu-2", decision).left == {"gpu-2": "does not speak: what runs there is not known"}
-    assert status(fleet, "gpu-2", die(fleet, "gpu-2")).state is DrainState.DRAINED
+    lost = status(fleet, "gpu-2", die(fleet, "gpu-2"))
+    assert lost.state is DrainState.DRAINED
+    assert lost.left == {"gpu-2": "is lost: nothing is placed there any more, and what still runs there is not known"}
 
 
 def test_a_group_moves_whole_into_one_fabric_when_one_of_its_nodes_drains() -> None:

@@ -121,7 +121,7 @@ def _target(move: dict[str, Any]) -> str:
 def render_drains(statuses: list[dict[str, Any]]) -> str:
     lines = []
     for each in statuses:
-        left = f", {len(each['left'])} left" if each["left"] else ""
+        left = f", {len(each['left'])} left" if each["left"] and each["state"] != "drained" else ""
         terms = f" ({each['terms']})" if each["terms"] else ""
         lines.append(f"{each['node']}: {each['state']}{left}{terms}")
         lines += [f"  {replica}: {reason}" for replica, reason in each["left"].items()]

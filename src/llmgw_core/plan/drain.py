@@ -56,7 +56,7 @@ def drain_status(node: str, world: World, blocked: Mapping[str, str]) -> DrainSt
     if silence and not left:
         left[node] = silence
     if not left:
-        return DrainStatus(node, DrainState.DRAINED)
+        return DrainStatus(node, DrainState.DRAINED, _loss(node, world.nodes.get(node)))
     stuck = all(why.startswith(STRAY) or _is_stuck(blocked.get(name), why) for name, why in left.items())
     return DrainStatus(node, DrainState.BLOCKED if stuck else DrainState.DRAINING, left)
 
@@ -83,10 +83,17 @@ def _strays_on(node: str, world: World) -> tuple[str, ...]:
 
 
 def _silence(node: ObservedNode | None) -> str:
-    """A node that is lost, or was removed, is as good as empty: what it comes back with is stopped."""
+    """A node that is lost, or was removed, has lost its replicas, too: what it comes back with is stopped."""
     if node is None or node.shards is not None or node.state is NodeState.LOST:
         return ""
     return "does not speak: what runs there is not known"
+
+
+def _loss(name: str, node: ObservedNode | None) -> dict[str, str]:
+    """Nobody may take it for empty: a machine that is only cut off, or whose agent hangs, runs its engines."""
+    if node is None or node.state is not NodeState.LOST:
+        return {}
+    return {name: "is lost: nothing is placed there any more, and what still runs there is not known"}
 
 
 def _waits_for(record: ReplicaRecord, node: str, blocked: Mapping[str, str]) -> str:
