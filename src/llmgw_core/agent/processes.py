@@ -1,7 +1,8 @@
 """The processes of this machine, as /proc shows them, and signals that reach the process that was meant.
 
-Rule: a process is signalled through a descriptor of its own, opened before it is looked at once more: a pid that was
-given to somebody else meanwhile is left alone.
+Rules: a process is signalled through a descriptor of its own, opened before it is looked at once more: a pid that was
+given to somebody else meanwhile is left alone; a marker counts only in a process of the agent's own user, since
+anybody may set a variable.
 """
 
 from __future__ import annotations
@@ -41,7 +42,16 @@ def _read(pid: int, agent: str) -> Process | None:
 
 
 def _read_marker(pid: int, agent: str) -> str:
-    return read_variable(pid, SHARD_VARIABLE) if read_variable(pid, AGENT_VARIABLE) == agent else ""
+    marked = read_variable(pid, AGENT_VARIABLE) == agent and _is_of_our_user(pid)
+    return read_variable(pid, SHARD_VARIABLE) if marked else ""
+
+
+def _is_of_our_user(pid: int) -> bool:
+    """By its status: the owner of its directory is root for whoever forbids to be looked at."""
+    with suppress(OSError):
+        lines = Path(f"/proc/{pid}/status").read_bytes().splitlines()
+        return next((int(line.split()[1]) for line in lines if line.startswith(b"Uid:")), -1) == os.getuid()
+    return False
 
 
 def read_variable(pid: int, name: str) -> str:
