@@ -88,6 +88,16 @@ def halted() -> LightFleet:
     return fleet
 
 
+def test_replicas_of_one_model_stand_apart_after_a_roll_out_too() -> None:
+    """Else the loss of one node, which cost one replica before, takes the model down."""
+    fleet = settled({"m": a_profile(1, 4)}, nodes=3, replicas=3)
+    for _ in range(3):
+        change(fleet, "m")
+        rest(fleet)
+        assert not outdated(fleet)
+        assert {home(fleet, f"m/{n}") for n in (1, 2, 3)} == {("gpu-0",), ("gpu-1",), ("gpu-2",)}
+
+
 def test_a_roll_out_stops_at_the_first_replacement_that_fails() -> None:
     fleet = halted()
     decision = rest(fleet)

@@ -84,17 +84,31 @@ class Placer:
             choice.full = not never
         return None
 
+    def place_beside(self, record: ReplicaRecord, generation: int, original: Launch) -> Placed | None:
+        """Where its replacement goes: the original, which goes then, keeps nobody of its model at a distance."""
+        before = len(self.rooms.changed)
+        self.rooms.count_model(original, -1)
+        placed = self.place(record, generation)
+        self.rooms.count_model(original, 1)
+        if placed is None:
+            self._keep_told(before)
+        return placed
+
     def place_instead(self, record: ReplicaRecord, generation: int, launch: Launch) -> Placed | None:
         """Where it would go if this attempt of it were gone; the place is kept free for it from now on."""
         before = len(self.rooms.changed)
         self.give_back(launch)
         placed = self.place(record, generation)
         self.rooms.take(launch)
-        if placed is None:  # all is as before, and what was told of it holds
-            after = len(self.rooms.changed)
-            told = self._told.items()
-            self._told = {model: (after if taken == before else taken, why) for model, (taken, why) in told}
+        if placed is None:
+            self._keep_told(before)
         return placed
+
+    def _keep_told(self, before: int) -> None:
+        """All is as it was after so many changes, and what was told of it holds."""
+        after = len(self.rooms.changed)
+        told = self._told.items()
+        self._told = {model: (after if taken == before else taken, why) for model, (taken, why) in told}
 
     def give_back(self, launch: Launch) -> None:
         """As if nothing of it were left."""

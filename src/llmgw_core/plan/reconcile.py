@@ -254,7 +254,9 @@ class _Planning:
         """Why it could not; empty: it has begun."""
         move = cause.go_on(record.move, self.world.now)
         moving = evolve(record, move=move)
-        placed = self._placer_now().place(moving, self._next_generation(record))
+        assert record.assignment is not None  # noqa: S101 - it is what moves
+        original = record.assignment.launch
+        placed = self._placer_now().place_beside(moving, self._next_generation(record), original)
         if placed is not None:
             replacement = _assignment_of(placed, self.world.now)
             generation = placed.launch.generation

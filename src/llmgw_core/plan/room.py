@@ -121,6 +121,14 @@ class Rooms:
             if head is not None:
                 head.ports.add(launch.rendezvous_port)
 
+    def count_model(self, launch: Launch, more: int) -> None:
+        """Its nodes have so many more of its model; nothing else is taken."""
+        for place in launch.places:
+            room = self.by_name.get(place.node)
+            if room is not None:
+                room.models[launch.offer.model] += more
+                self.changed.append(place.node)
+
     def give_back(self, launch: Launch) -> None:
         """As if nothing of it were left; of what was taken."""
         for place in launch.places:
