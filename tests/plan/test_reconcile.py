@@ -387,6 +387,14 @@ def test_a_generation_is_above_all_that_any_node_reports() -> None:
     assert assignment(on(world)).launch.generation == 42
 
 
+def test_a_generation_is_above_what_a_node_reported_before_it_was_placed() -> None:
+    """Its record is lost, and the only node ends the old attempt first: two of one number would be one to its agent."""
+    world = a_fleet(a_profile(1, 8), nodes=1)
+    stale = on(with_node(world, "gpu-0", shards=(ShardStatus("m/1", 41, 0, READY),)))
+    assert stale.records["m/1"].assignment is None
+    assert assignment(on(with_node(stale, "gpu-0", shards=()))).launch.generation == 42
+
+
 def test_an_attempt_older_than_what_its_node_reports_gives_way() -> None:
     world = ready(a_fleet(a_profile(1, 8), nodes=2))
     seen = (*(world.nodes["gpu-0"].shards or ()), ShardStatus("m/1", 41, 0, READY))

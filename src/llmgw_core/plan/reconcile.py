@@ -151,7 +151,7 @@ class _Planning:
         for record in self._in_order():
             if record.retired:
                 continue
-            record = in_the_past(record, self.world.now)
+            record = self._above_reported(in_the_past(record, self.world.now))
             terms = self._terms(record, wanted)
             if record.move is None:
                 step = advance(record, self._look(record.assignment), terms)
@@ -174,6 +174,11 @@ class _Planning:
             replacement_deadline_s=self._deadline_s(replacement),
             replacement_outdated=bool(replacement is not None and offers and is_outdated(replacement, offers)),
         )
+
+    def _above_reported(self, record: ReplicaRecord) -> ReplicaRecord:
+        """While it waits: when what runs of it is stopped, nobody may report it any more."""
+        newest = max(self.reported.get(record.id, {}).values(), default=0)
+        return evolve(record, generation=newest) if newest > record.generation and not record.attempts else record
 
     def _newest_on_its_nodes(self, record: ReplicaRecord) -> int:
         """What others report is stopped there, and takes nothing down."""
