@@ -137,7 +137,7 @@ async def test_an_order_that_changes_nothing_is_answered_too(tmp_path: Path) -> 
 
 
 async def test_many_changes_at_once_are_said_together_and_delay_no_heartbeat(tmp_path: Path) -> None:
-    async with running_node(tmp_path) as node, linked(connection_of(node, tmp_path), 0.1) as peer:
+    async with running_node(tmp_path) as node, linked(connection_of(node, tmp_path), 0.5) as peer:
         for number in range(1, 41):
             launch = a_launch("--no-such", model=f"m{number}")
             peer.order(Ordered(number, RunShard(launch, 0, Stage.PREPARE)))

@@ -16,7 +16,7 @@ from llmgw_core.testing.machine import fill, running_network, small_disk
 from llmgw_core.testing.running_node import SIM
 from llmgw_core.testing.sim_model import complete, sim_model
 
-PACE = {"heartbeat_s": 0.3, "lost_after_s": 1.5}
+PACE = {"heartbeat_s": 0.5, "lost_after_s": 5.0}
 
 
 @pytest.fixture(name="stack")
