@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from attrs import evolve
 
-from llmgw_core.control.deployment import Deployment, TooMuchOffered, make_offers
+from llmgw_core.control.deployment import Deployment, TooMuchOffered, Unreadable, make_offers
 from llmgw_core.model.catalog import Catalog, HealthTimings, Model, Profile, Sidecar
 from llmgw_core.model.deployment import Assignment, ReplicaFailure, ReplicaRecord
 from llmgw_core.model.launch import Launch, Offer, Place
@@ -93,14 +93,20 @@ def test_an_apply_ends_what_was_scaled_by_hand(database: Database) -> None:
 
 
 def test_what_nobody_can_read_is_said_and_the_rest_is_there(database: Database) -> None:
-    database.commit([CatalogApplied("c.toml", "[models.x]\n", "alice", 1.0), ReplicaChanged("a/1", "{")])
+    database.commit([CatalogApplied("c.toml", "[models.x]\n", "alice", 1.0)])
     database.commit([ReplicaChanged("qwen3/1", render_record(RECORD))])
     deployment = Deployment()
-    said = deployment.load(database)
-    assert len(said) == 2
-    assert "c.toml" in said[0]
-    assert "a/1" in said[1]
+    (said,) = deployment.load(database)
+    assert "c.toml" in said
     assert set(deployment.records) == {"qwen3/1"}
+    assert deployment.catalog is None, "and so nothing that runs is touched"
+
+
+def test_a_record_that_nobody_can_read_stops_no_engine(database: Database) -> None:
+    """Its shards would be taken for stale ones: the control plane does not start, and all goes on as it is."""
+    database.commit([ReplicaChanged("a/1", '{"id": "a/1", "model": "a", "generation": "four"}')])
+    with pytest.raises(Unreadable, match="cannot read what was decided about a/1"):
+        Deployment().load(database)
 
 
 def test_patience_and_memory_need_no_new_start_and_everything_else_does() -> None:

@@ -38,6 +38,10 @@ class TooMuchOffered(LlmgwError):
     """A catalog that fits into no message to a node."""
 
 
+class Unreadable(LlmgwError):
+    """A store that another release wrote, or that is damaged."""
+
+
 def make_offers(catalog: Catalog) -> OfferBook:
     """Each model with each of its profiles; raises `TooMuchOffered`."""
     made: dict[tuple[str, str], Offer] = {}
@@ -141,7 +145,7 @@ class Deployment:
         self.rolled_back.add(model)
 
     def load(self, database: Database) -> list[str]:
-        """As it was stored; what could not be read."""
+        """As it was stored; what could not be read. Raises `Unreadable` where what runs would be taken for nobody's."""
         unreadable = []
         applied = read_catalog(database)
         if applied is not None:
@@ -157,7 +161,11 @@ class Deployment:
             try:
                 self.records[id] = parse_record(text)
             except Exception as error:
-                unreadable.append(f"the record of {id}: {type(error).__name__}: {str(error)[:200]}")
+                why = f"{type(error).__name__}: {str(error)[:200]}"
+                raise Unreadable(
+                    f"cannot read what was decided about {id} ({why}): without it its engines would be stopped; install "
+                    "the release that wrote it, or restore the store from a backup"
+                ) from error
         return unreadable
 
     def _load_served(self, database: Database) -> list[str]:

@@ -147,6 +147,8 @@ def _too_few(candidate: Candidate, offer: Offer, free: int) -> str:
     broken = count - len(candidate.room.whole_gpus(0))
     said = f"has {free or 'no'} free GPU{'s' if free != 1 else ''} of {count}" if count else "has no GPU"
     notes = [f"{broken} divided or in trouble"] if broken else []
+    if candidate.facts.stray_gpus:
+        notes.append(f"{len(candidate.facts.stray_gpus)} held by engines that nobody knows")
     if count - broken - whole:
         notes.append(f"{count - broken - whole} with less than {least} MiB")
     return f"{said} ({', '.join(notes)})" if notes else said
