@@ -10,7 +10,7 @@ from llmgw_core.model.launch import OfferChecked
 from llmgw_core.model.shard import ShardPhase
 from llmgw_core.plan.world import ObservedNode, World
 from llmgw_core.testing.law import pass_of
-from llmgw_core.testing.light_fleet import LightFleet, fleet_of
+from llmgw_core.testing.light_fleet import LightFleet, LightNode, fleet_of
 from llmgw_core.testing.made_world import a_profile, a_world, node_facts, offers_of, seen_node
 
 SHAPES = [a_profile(1, 0), a_profile(1, 1), a_profile(1, 2), a_profile(2, 1), a_profile(2, 2), a_profile(3, 1)]
@@ -87,9 +87,6 @@ def happen(fleet: LightFleet, event: Event, stop_first: bool = True) -> None:
     what, one, other = event
     names = sorted(fleet.nodes)
     node = fleet.nodes[names[one % len(names)]]
-    shards = sorted(node.shards)
-    key = shards[other % len(shards)] if shards else None
-    world = fleet.world
     match what:
         case "time":
             fleet.pass_time((0.5, 3.0, 10.0, 61.0, 301.0, 1801.0)[other % 6])
@@ -98,17 +95,46 @@ def happen(fleet: LightFleet, event: Event, stop_first: bool = True) -> None:
         case "round":
             fleet.pass_time(11.0)
             fleet.work_all()
+        case "outage":
+            fleet.cut(node.name)
+            for _ in range(2):
+                fleet.pass_time(61.0)
+                pass_of(fleet)
+        case "heal":
+            for name in names:
+                fleet.heal(name)
+        case _:
+            _ask(fleet, node, event, stop_first)
+            _happen_on(fleet, node, what, other)
+
+
+def _ask(fleet: LightFleet, node: LightNode, event: Event, stop_first: bool) -> None:
+    """What an operator does."""
+    what, one, other = event
+    world = fleet.world
+    models = sorted(world.catalog.models) if world.catalog else []
+    match what:
         case "drain":
             until = None if other % 4 else world.now + 20.0
             fleet.drain(node.name, until=until, stop_first=stop_first and other % 2 == 0, max_parallel=1 + other % 2)
         case "undrain":
             fleet.undrain(sorted(world.drains)[one % len(world.drains)] if world.drains else node.name)
         case "drain all but one":
-            for name in names:
-                if name != node.name:
-                    fleet.drain(name)
-        case "ask again" if world.catalog and world.catalog.models:
-            fleet.ask_again(sorted(world.catalog.models)[one % len(world.catalog.models)], stop_first and other < 4)
+            for name in sorted(set(fleet.nodes) - {node.name}):
+                fleet.drain(name)
+        case "ask again" if models:
+            fleet.ask_again(models[one % len(models)], stop_first and other < 4)
+        case "scale" | "change" | "remove" if models:
+            fleet.world = _other_catalog(fleet, what, one, other)
+            if what == "change" and stop_first and other % 3 == 0:
+                fleet.ask_again(models[one % len(models)], stop_first=True)
+
+
+def _happen_on(fleet: LightFleet, node: LightNode, what: str, other: int) -> None:
+    """What befalls one node, or one of its shards."""
+    world, shards = fleet.world, sorted(node.shards)
+    key = shards[other % len(shards)] if shards else None
+    match what:
         case "hear":
             node.hear_one()
         case "step" if key:
@@ -119,14 +145,6 @@ def happen(fleet: LightFleet, event: Event, stop_first: bool = True) -> None:
             node.shards[key] = evolve(node.shards[key], phase=ShardPhase.UNREADY)
         case "cut":
             fleet.cut(node.name)
-        case "outage":
-            fleet.cut(node.name)
-            for _ in range(2):
-                fleet.pass_time(61.0)
-                pass_of(fleet)
-        case "heal":
-            for name in names:
-                fleet.heal(name)
         case "reboot":
             fleet.reboot(node.name)
         case "refuse" if world.offers:
@@ -135,10 +153,6 @@ def happen(fleet: LightFleet, event: Event, stop_first: bool = True) -> None:
             first, *rest = node.facts.gpus.gpus
             broken = evolve(first, trouble="" if first.trouble else "GPU requires reset")
             node.facts = evolve(node.facts, gpus=evolve(node.facts.gpus, gpus=(broken, *rest)))
-        case "scale" | "change" | "remove" if world.catalog and world.catalog.models:
-            fleet.world = _other_catalog(fleet, what, one, other)
-            if what == "change" and stop_first and other % 3 == 0:
-                fleet.ask_again(sorted(world.catalog.models)[one % len(world.catalog.models)], stop_first=True)
 
 
 def _other_catalog(fleet: LightFleet, what: str, one: int, other: int) -> World:
