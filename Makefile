@@ -7,7 +7,7 @@ ENGINES := vllm sglang llamacpp sim
 DISTRIBUTIONS := . $(ENGINES:%=plugins/%)
 PROJECTS := pyproject.toml $(ENGINES:%=plugins/%/pyproject.toml)
 
-.PHONY: demo test check format bench engines surfaces wheels clean
+.PHONY: demo test check format bench engines engines-vllm surfaces wheels clean
 
 # Show the main job on real input.
 demo: $(VENV)/.installed
@@ -39,6 +39,12 @@ bench: $(VENV)/.developing
 engines: $(VENV)/.developing
 	$(BIN)/python -m demo.llama_server
 	$(BIN)/python -m pytest tests/engines
+
+# Run a real vLLM on the CPU, on one node and over two: 3.4 GB in .demo, minutes, not in CI.
+engines-vllm: $(VENV)/.developing
+	$(BIN)/python -m demo.vllm_server
+	LLMGW_VLLM=$(CURDIR)/.demo/vllm/bin/vllm $(BIN)/python -m pytest -s -o faulthandler_timeout=0 \
+		tests/engines/test_vllm_replicas.py
 
 # Record flag tables from real help texts: make surfaces HELP=DIRECTORY
 surfaces: $(VENV)/.installed

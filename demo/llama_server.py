@@ -14,7 +14,7 @@ GGUF = DEMO / "tiny.gguf"
 
 
 class NotInstalled(Exception):
-    """There is no prebuilt llama-server for this machine; the text says why."""
+    """There is no prebuilt engine for this machine; the text says why."""
 
 
 def install_llama_server() -> str:

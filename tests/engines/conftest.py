@@ -1,4 +1,4 @@
-"""Where the real llama.cpp is: LLMGW_LLAMA_SERVER, PATH, or what `make demo` installed."""
+"""Where the real engines are. llama.cpp: LLMGW_LLAMA_SERVER, PATH, or what `make demo` installed; vLLM: LLMGW_VLLM."""
 
 from __future__ import annotations
 
@@ -34,4 +34,22 @@ def _tiny_gguf() -> Path:
     made = Path(os.environ.get("LLMGW_TINY_GGUF") or DEMO / "tiny.gguf")
     if not made.exists():
         pytest.skip("no tiny.gguf: `make demo` or `make engines` makes one")
+    return made
+
+
+@pytest.fixture(scope="session", name="vllm")
+def _vllm() -> str:
+    """It takes minutes and two cores: only where it is asked for, though it may be installed."""
+    found = os.environ.get("LLMGW_VLLM")
+    if not found:
+        pytest.skip("LLMGW_VLLM does not name a vLLM: `make engines-vllm` installs one for the CPU and runs these")
+    return found
+
+
+@pytest.fixture(scope="session", name="tiny_llama")
+def _tiny_llama() -> Path:
+    """A model of a megabyte."""
+    made = Path(os.environ.get("LLMGW_TINY_LLAMA") or DEMO / "tiny-llama")
+    if not made.exists():
+        pytest.skip("no tiny-llama: `make engines-vllm` makes one")
     return made

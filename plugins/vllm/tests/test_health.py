@@ -40,6 +40,24 @@ def test_an_answer_means_what_vllm_does(reply: Reply, before: Phase, after: Phas
 
 
 USAGE = "usage: vllm [-h] [-v] {chat,serve} ...\n"
+# As a real 0.32.0 ended, shortened: its engine core was killed.
+NANOBIND = """\
+nanobind: leaked 514 functions!
+ - leaked function "insert_before"
+ - ... skipped remainder
+nanobind: this is likely caused by a reference counting issue in the binding code.
+See https://nanobind.readthedocs.io/en/latest/refleaks.html
+"""
+LOGGED = "(APIServer pid=7) ERROR 11-30 09:26:07 [async_llm.py:906]"
+ENGINE_CORE_KILLED = f"""\
+(APIServer pid=7) WARNING 11-30 09:25:35 [system_utils.py:255] This can cause errors like `OSError: [Errno 24]`.
+{LOGGED} AsyncLLM output_handler failed.
+{LOGGED} Traceback (most recent call last):
+{LOGGED}   File "/x/vllm/v1/engine/core_client.py", line 1235, in get_output_async
+{LOGGED}     raise self._format_exception(outputs) from None
+{LOGGED} vllm.v1.engine.exceptions.EngineDeadError: EngineCore encountered an issue.
+INFO:     Application shutdown complete.
+{NANOBIND}"""
 POINTER = "RuntimeError: Engine core initialization failed. See root cause above. Failed core proc(s): {}\n"
 
 
@@ -93,6 +111,19 @@ POINTER = "RuntimeError: Engine core initialization failed. See root cause above
             "AttributeError: 'SpeculativeConfig' object has no attribute 'get'\n" + POINTER,
             FailureKind.CRASHED,
             "ended with exit code 1; it said last: AttributeError: 'SpeculativeConfig' object has no attribute 'get'",
+        ),
+        (
+            0,
+            ENGINE_CORE_KILLED,
+            FailureKind.CRASHED,
+            f"ended with exit code 0 and nobody asked it to; it said last: {LOGGED} vllm.v1.engine.exceptions"
+            ".EngineDeadError: EngineCore encountered an issue.",
+        ),
+        (
+            0,
+            f"INFO bye\n{NANOBIND}",
+            FailureKind.CRASHED,
+            "ended with exit code 0 and nobody asked it to; it said last: INFO bye",
         ),
         (0, "INFO bye\n", FailureKind.CRASHED, "ended with exit code 0 and nobody asked it to; it said last: INFO bye"),
         (2, "", FailureKind.CRASHED, "ended with exit code 2; it said nothing"),

@@ -42,6 +42,14 @@ _SIGNS: tuple[Sign, ...] = (
 # Lines that only point to a cause further up.
 _FAREWELLS = re.compile(
     r"See root cause above|EngineDeadError|Engine core initialization failed|Engine core proc .* died"
+    r"|output_handler failed"
+)
+# Lines that say nothing of the end. 0.32.0: a traceback's frames bear the log's prefix, and so its "ERROR"
+# (`ERROR 11-30 09:26:07 [async_llm.py:906]     raise …`); a warning about ulimit names an OSError that did not happen;
+# a library says last what it leaked.
+_NOISE = re.compile(
+    r"\[\w+\.py:\d+\](?: {2,}\S|$| Traceback )|\b(?:DEBUG|INFO|WARNING) \d\d-\d\d .*[Ee]rror"
+    r"|^nanobind: |^- leaked |^- \.\.\. skipped |//nanobind\."
 )
 
 
@@ -57,7 +65,7 @@ def explain_exit(exit: Exit) -> Failure | None:
 
 
 def _unexplained(exit: Exit, lines: list[str]) -> Failure:
-    said = last_error(lines, _FAREWELLS)
+    said = last_error([line for line in lines if not _NOISE.search(line)], _FAREWELLS)
     last = f"; it said last: {said}" if said else "; it said nothing"
     if exit.signal is not None:
         return Failure(FailureKind.KILLED, f"ended by {exit}{last}")
