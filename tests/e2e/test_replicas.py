@@ -126,7 +126,7 @@ def test_what_is_not_there_is_said(cluster: Cluster) -> None:
         assert "no replica 'm/7' has ever been here" in refusal(cluster, *words, code=2)
     cluster.wait_for_replica("m/1")
     assert "m/1 has no rank 3: it has 0 to 0" in refusal(cluster, "logs", "m/1", "--rank", "3", code=2)
-    assert "m/1 is nowhere, and has not failed" in refusal(cluster, "logs", "m/1", "--first-failure", code=2)
+    assert "m/1 has not failed, as far as is remembered" in refusal(cluster, "logs", "m/1", "--first-failure", code=2)
 
 
 def test_a_group_serves_at_its_head_with_the_gpus_and_adapters_of_each_node(cluster: Cluster) -> None:
@@ -168,10 +168,10 @@ def test_logs_are_followed_into_the_next_attempt(cluster: Cluster, tmp_path: Pat
         complete(replica["address"], "m")
         wait_until(lambda: "chat/completions" in told.read_text(), "the request")
         cluster.ctl("scale", "m", "0")
-        wait_until(lambda: "m/1 is nowhere now" in errors.read_text(), "that it is gone")
+        wait_until(lambda: "m/1 runs nowhere now" in errors.read_text(), "that it is gone")
         cluster.ctl("scale", "m", "1")
         wait_until(lambda: told.read_text().count("rank 0: ready") == 2, "the second attempt's log")
-        assert errors.read_text().count("m/1 is nowhere now") == 1
+        assert errors.read_text().count("m/1 runs nowhere now") == 1
     finally:
         follow.send_signal(signal.SIGINT)
         assert follow.wait(END_S) == 130

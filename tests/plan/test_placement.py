@@ -7,7 +7,7 @@ import pytest
 from attrs import evolve
 
 from llmgw_core.model.catalog import Profile
-from llmgw_core.model.deployment import ReplicaRecord
+from llmgw_core.model.deployment import ReplicaFailure, ReplicaRecord
 from llmgw_core.model.launch import Launch
 from llmgw_core.model.node import EngineFound, Fabric, Found, Gpu, GpuReport, NodeFacts, PortRange
 from llmgw_core.model.replica import Hca
@@ -331,6 +331,18 @@ def test_what_is_asked_of_a_placer_takes_nothing() -> None:
     world = one_model(a_profile(1, 8), seen_node("gpu-1"))
     placer = placer_of(world)
     offer = world.offers["m", "m-0"]
-    assert [placer.has_place(offer), placer.has_place(offer)] == [True, True]
+    assert [placer.has_place(offer, a_record()), placer.has_place(offer, a_record())] == [True, True]
     assert placer.place(a_record(), 1) is not None
-    assert not placer.has_place(offer)
+    assert not placer.has_place(offer, a_record())
+
+
+def test_what_refused_one_replicas_command_has_no_room_for_another() -> None:
+    world = one_model(a_profile(1, 8), seen_node("gpu-1"))
+    offer = world.offers["m", "m-0"]
+    digest = world.nodes["gpu-1"].facts.engines[0].help_digest if world.nodes["gpu-1"].facts else None
+    failure = ReplicaFailure(1.0, 1, "gpu-1", 0, "bad arguments", "'x' is no number")
+    refused = {refusal_mark("gpu-1", offer): digest or ""}
+    record = evolve(a_record(), refused_by=refused, failures=1, last_failure=failure)
+    (told,) = explain(evolve(world, records={record.id: record}), "m").profiles
+    assert not told.has_room
+    assert told.nodes[0].refusal == "refused its command: 'x' is no number"

@@ -232,7 +232,15 @@ class Attempt:
 
     async def _watch(self, shard: Shard) -> ShardFailure:
         found = await Watch(self, shard).run()
-        return self._explain(found, shard) if isinstance(found, Held) else self.failed(found)
+        return self._explain(found, shard) if isinstance(found, Held) else self.failed(found, tail=await self._tail())
+
+    async def _tail(self) -> str:
+        """The engine's last words, while it still runs."""
+        with suppress(ReaperGone):
+            if self.family.link is not None:
+                state = await self.family.link.state()
+                return next((each.tail for each in state.processes if each.name == ENGINE), "")
+        return ""
 
     def _explain(self, ended: Held, shard: Shard) -> ShardFailure:
         """Why a process that nobody asked to end did so."""

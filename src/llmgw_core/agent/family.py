@@ -16,7 +16,7 @@ import trio
 from attrs import define, evolve
 
 from llmgw_core.agent.node import Node
-from llmgw_core.agent.processes import lives, send_signal
+from llmgw_core.agent.processes import lives, send_signal, tracks_resources
 from llmgw_core.agent.reaper_link import ReaperGone, ReaperLink
 from llmgw_core.engine import Stop
 from llmgw_core.plan.shard_tree import Kinship, Process, ProcessId, branch, members
@@ -25,6 +25,8 @@ ENGINE = "engine"
 _Members = Callable[[], Awaitable[tuple[Process, ...]]]
 SIDECAR_GRACE_S = 5.0
 QUICK_S, SLOW_S = 0.02, 1.0
+TRACKER_S = 1.0
+"""What Python's resource tracker has, once the others are gone, to remove the shared memory that they leave behind."""
 HANGS_AFTER_S = 5.0
 """A killed process that is still there then hangs in the kernel, and people are told."""
 
@@ -109,7 +111,8 @@ class Family:
     async def _kill(self, look: _Members) -> None:
         begun, pause = trio.current_time(), QUICK_S
         while family := await look():
-            kill(each.id for each in family)
+            spared = trio.current_time() - begun < TRACKER_S
+            kill(each.id for each in family if not (spared and tracks_resources(each.pid)))
             if trio.current_time() - begun > HANGS_AFTER_S:
                 await self.node.housing.kill(self.directory)
                 self.tell(f"{', '.join(map(str, family[:3]))} was killed and does not end: it hangs in the kernel")

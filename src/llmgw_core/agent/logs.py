@@ -43,10 +43,15 @@ def read_log(files: ShardFiles, ask: ReadLog) -> LogRead:
 
 def _wanted(files: ShardFiles, ask: ReadLog, generations: list[int]) -> int | None:
     if ask.first_failure:
-        return files.first_failure(ask.replica, ask.rank)
+        kept = files.first_failure(ask.replica, ask.rank)
+        return kept if not ask.generation or kept == ask.generation else _if_there(ask.generation, generations)
     if ask.generation:
-        return ask.generation if ask.generation in generations else None
+        return _if_there(ask.generation, generations)
     return generations[0] if generations else None
+
+
+def _if_there(generation: int, generations: list[int]) -> int | None:
+    return generation if generation in generations else None
 
 
 def _why_none(ask: ReadLog) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -109,21 +110,29 @@ def _read(catalog: Path) -> str:
 def _wait_until_ready(context: Context, within_s: float) -> None:
     import time
 
-    end, told = time.monotonic() + within_s, None
+    show(f"waiting up to {within_s:g} s until all is so; Ctrl-C ends the waiting, and nothing else")
+    end = time.monotonic() + within_s
+    told: set[str] = set()
     while True:
         models, replicas = ask_all(context, [("models", {}), ("replicas", {})])
-        waiting = find_unsettled(models, replicas)
-        if waiting != told:
-            told = waiting
-            if not show("\n".join(printable_text(f"  {line}") for line in waiting) or "all replicas are ready"):
-                return
+        waiting = {without_countdown(line): line for line in find_unsettled(models, replicas)}
+        news = [f"  {printable_text(line)}" for key, line in waiting.items() if key not in told]
+        told = set(waiting)
+        if news and not show("\n".join(news)):
+            return
         if not waiting:
+            show("all replicas are ready")
             return
         if is_stuck(replicas):
             raise LlmgwError("the change cannot go on by itself; `llmgw ctl rollout MODEL` says what would help")
         if time.monotonic() > end:
             raise LlmgwError(f"not all replicas were ready within {within_s:g} s")
         time.sleep(FOLLOW_S)
+
+
+def without_countdown(line: str) -> str:
+    """What counts as news: not that a second has passed."""
+    return re.sub(r"\b\d+(?:\.\d+)? s\b", "… s", line)
 
 
 def is_stuck(replicas: list[dict[str, Any]]) -> bool:

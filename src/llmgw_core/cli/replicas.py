@@ -99,7 +99,7 @@ def replica(context: Context, replica: str, as_json: bool) -> None:
 def _fit(found: dict[str, Any]) -> dict[str, Any]:
     """Printable; the lines of a log's end stay lines."""
     fit: dict[str, Any] = printable(found)
-    for which in ("first_failure", "last_failure"):
+    for which in ("replacement_failure", "first_failure", "last_failure"):
         if found[which] is not None:
             lines = str(found[which].get("log_tail", "")).splitlines()
             fit[which]["log_tail"] = "\n".join(map(printable_text, lines))

@@ -163,8 +163,8 @@ class Deployment:
             except Exception as error:
                 why = f"{type(error).__name__}: {str(error)[:200]}"
                 raise Unreadable(
-                    f"cannot read what was decided about {id} ({why}): without it its engines would be stopped; install "
-                    "the release that wrote it, or restore the store from a backup"
+                    f"cannot read what was decided about {id} ({why}): without it its engines would be stopped; "
+                    "install the release that wrote it, or restore the store from a backup"
                 ) from error
         return unreadable
 

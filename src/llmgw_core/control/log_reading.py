@@ -24,6 +24,8 @@ CURSOR_CHARACTERS = 200
 def replica_argument(plane: Plane, arguments: Arguments) -> ReplicaRecord:
     id = argument(arguments, "replica", str, "")
     record = plane.deployment.records.get(id)
+    if record is None and id in plane.deployment.wanted:
+        raise BadQuestion(f"{id} is a model; its replicas are {id}/1 and so on, see `llmgw ctl replicas`")
     if record is None:
         raise BadQuestion(f"no replica {clipped(id, 80)!r} has ever been here; `llmgw ctl replicas` lists them")
     return record
@@ -37,27 +39,31 @@ async def read_log(plane: Plane, operator: str, arguments: Arguments) -> dict[st
         raise BadQuestion(f"lines: expected 0 to {MOST_LINES}, got {lines}")
     first_failure = argument(arguments, "first_failure", bool, False)
     cursor = clipped(argument(arguments, "cursor", str, ""), CURSOR_CHARACTERS)
-    node = _node_of(record, rank, first_failure)
+    node, generation = _where(record, rank, first_failure)
     connection = plane.fleet.nodes[node].connection if node in plane.fleet.nodes else None
     if connection is None or not connection.live:
         raise BadQuestion(f"{node}, where {record.id}#{rank} is, is not connected: its log cannot be read now")
-    asked = ReadLog(0, record.id, rank, first_failure=first_failure, cursor=cursor, lines=lines)
+    asked = ReadLog(0, record.id, rank, generation, first_failure=first_failure, cursor=cursor, lines=lines)
     answer = await _ask(plane, node, connection, asked)
     if answer.reason:
         raise BadQuestion(f"{node}: {answer.reason}")
     return {**attrs.asdict(answer), "node": node}
 
 
-def _node_of(record: ReplicaRecord, rank: int, first_failure: bool) -> str:
-    failure = record.first_failure if first_failure else record.last_failure
+def _where(record: ReplicaRecord, rank: int, first_failure: bool) -> tuple[str, int]:
+    """The node and the generation: of the attempt that serves, or of the failure that is meant."""
     if record.serving is not None and not first_failure:
-        places = record.serving.launch.places
-        if not 0 <= rank < len(places):
-            raise BadQuestion(f"{record.id} has no rank {rank}: it has 0 to {len(places) - 1}")
-        return places[rank].node
-    if failure is None or not failure.node:
-        raise BadQuestion(f"{record.id} is nowhere" + (", and has not failed" if first_failure else " now"))
-    return failure.node
+        launch = record.serving.launch
+        if not 0 <= rank < len(launch.places):
+            raise BadQuestion(f"{record.id} has no rank {rank}: it has 0 to {len(launch.places) - 1}")
+        return launch.places[rank].node, launch.generation
+    moved = record.move.failure if record.move is not None else None
+    failure = (record.first_failure or moved) if first_failure else record.last_failure
+    if failure is not None and failure.node:
+        return failure.node, failure.generation
+    if first_failure:
+        raise BadQuestion(f"{record.id} has not failed, as far as is remembered")
+    raise BadQuestion(f"{record.id} runs nowhere now; `llmgw ctl explain {record.model}` says why")
 
 
 async def _ask(plane: Plane, node: str, connection: Connection, asked: ReadLog) -> LogRead:

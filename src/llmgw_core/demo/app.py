@@ -13,7 +13,7 @@ import click
 
 from llmgw_core.cli.asking import ask
 from llmgw_core.cli.output import show
-from llmgw_core.demo.fleet import DemoFailed, DemoFleet, wait_for
+from llmgw_core.demo.fleet import LLMGW, DemoFailed, DemoFleet, wait_for
 from llmgw_core.demo.story import Story, next_lines
 
 STOPPED_S = 60.0
@@ -38,6 +38,9 @@ def demo(keep: bool, once: bool, directory: Path | None, llama_server: Path | No
         raise click.UsageError("--keep goes on and --once ends: give one")
     if (llama_server is None) is not (gguf is None):
         raise click.UsageError("--llama-server and --gguf belong together")
+    if not Path(LLMGW).with_name("llmgw-sim").exists():
+        way = "pip install llmgw-engine-sim"
+        raise DemoFailed(f"the demonstration runs the simulated engine, which is not installed: {way}")
     programs = {} if llama_server is None else {"llama-server": str(llama_server.absolute())}
     home = _make(directory)
     try:

@@ -176,6 +176,7 @@ class Story:
         if fewest != before:
             raise DemoFailed(f"ready replicas fell from {before} to {fewest} while {node} drained")
         self.say(f"  ready all the time: {', '.join(f'{model} {count}' for model, count in sorted(before.items()))}")
+        self.say(f"  llmgw ctl undrain {node}")
         ask(self.context, "undrain", nodes=[node])
 
     def _count_ready(self) -> dict[str, int]:
@@ -216,6 +217,8 @@ def next_lines(fleet: DemoFleet) -> Sequence[str]:
         f"{ctl} replica saga/1",
         f"{ctl} logs saga/1 --follow",
         f"{ctl} scale haiku 6",
+        f"{ctl} drain gpu-03",
+        f"{ctl} undrain gpu-03",
         f"{ctl} explain saga",
         f"{ctl} events --follow",
     )

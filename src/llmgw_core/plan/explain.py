@@ -10,6 +10,7 @@ from collections.abc import Mapping
 
 from attrs import field, frozen
 
+from llmgw_core.model.deployment import ReplicaRecord
 from llmgw_core.model.launch import Offer
 from llmgw_core.model.replica import frozen_mapping
 from llmgw_core.plan.offer import offers_by_model
@@ -62,9 +63,10 @@ def explain(world: World, model: str) -> Explanation:
         return Explanation(model, f"the catalog has no model {model} (there are: {known})")
     placer = placer_of(world)
     offers = offers_by_model(world.catalog, world.offers)[model]
+    like = _like_those_of(world, model)
     return Explanation(
         model,
-        profiles=tuple(_explain(placer, offer) for offer in offers),
+        profiles=tuple(_explain(placer, offer, like) for offer in offers),
         placed={
             record.id: tuple(place.node for place in record.assignment.launch.places) if record.assignment else ()
             for record in sorted(world.records.values(), key=lambda each: (each.model, ordinal_of(each.id)))
@@ -82,9 +84,17 @@ def placer_of(world: World) -> Placer:
     return Placer(survey(world.nodes, launches, stale), offers, world.refuted)
 
 
-def _explain(placer: Placer, offer: Offer) -> ProfileExplained:
-    shortage = placer.shortage(offer)
+def _like_those_of(world: World, model: str) -> ReplicaRecord:
+    """One more replica, against which speaks what nodes have refused to the others."""
+    records = [record for record in world.records.values() if record.model == model and record.refused_by]
+    marks = {mark: digest for record in records for mark, digest in record.refused_by.items()}
+    failure = next((record.last_failure for record in records if record.last_failure is not None), None)
+    return ReplicaRecord("", model, refused_by=marks, last_failure=failure)
+
+
+def _explain(placer: Placer, offer: Offer, like: ReplicaRecord) -> ProfileExplained:
+    shortage = placer.shortage(offer, like)
     refused = {each.node: each.reason for each in shortage.all_refused}
     nodes = tuple(NodeExplained(name, refused.get(name, "")) for name in placer.rooms.by_name)
-    has_room = placer.has_place(offer)
+    has_room = placer.has_place(offer, like)
     return ProfileExplained(offer.profile_name, has_room, render_shortage(shortage), nodes)

@@ -116,9 +116,10 @@ class Placer:
         for choice in self._choices.values():
             choice.full = False
 
-    def has_place(self, offer: Offer) -> bool:
-        """Whether a replica with nothing against it would have one."""
-        return self._find(self.choice(offer), ReplicaRecord("", offer.model), {}) is not None
+    def has_place(self, offer: Offer, record: ReplicaRecord) -> bool:
+        """Whether one more like this one would have one."""
+        choice = self.choice(offer)
+        return self._find(choice, record, self._never(record, choice)) is not None
 
     def awaits_answers(self, record: ReplicaRecord) -> list[str]:
         """The nodes that have not said yet whether they would take it."""
@@ -128,7 +129,8 @@ class Placer:
 
     def lacks_room_only(self, record: ReplicaRecord) -> bool:
         """Whether there are nodes that would take it, if they were empty."""
-        return any(self.choice(offer).candidates for offer in self.offers.get(record.model, ()))
+        choices = [self.choice(offer) for offer in self.offers.get(record.model, ())]
+        return any(choice.candidates.keys() - self._never(record, choice).keys() for choice in choices)
 
     def why_not(self, record: ReplicaRecord) -> str:
         """Why it has no place, in one line."""
@@ -185,9 +187,9 @@ class Placer:
             if candidate and record.refused_by[refusal_mark(name, choice.offer)] == (
                 candidate.engine.help_digest or ""
             ):
-                found[name] = Refused(name, Filter.COMMAND, "refused its command")
+                found[name] = Refused(name, Filter.COMMAND, f"refused its command{_said(record, name)}")
         for name in record.move.failed_on if record.move is not None else ():
-            found[name] = Refused(name, Filter.COMMAND, "failed to run its replacement")
+            found[name] = Refused(name, Filter.COMMAND, f"failed to run its replacement{_said(record, name)}")
         for name in sorted(self.rooms.strangers.get(record.id, ())):
             found[name] = Refused(name, Filter.ELIGIBLE, "still ends an earlier attempt of it")
         return found
@@ -230,6 +232,15 @@ def _place(
     gpus = member.room.free_gpus(profile.min_gpu_memory_mib)[: profile.gpus_per_node] if profile.gpus_per_node else ()
     hcas = next((each.hcas for each in member.fabrics if each.name == fabric), ())
     return Place(member.name, facts.address, port, tuple(gpus), hcas, facts.interface)
+
+
+def _said(record: ReplicaRecord, node: str) -> str:
+    """What was said of the failure there, where it is remembered."""
+    moved = record.move.failure if record.move is not None else None
+    for failure in (moved, record.last_failure, record.first_failure):
+        if failure is not None and failure.node == node:
+            return f": {failure.reason}"
+    return ""
 
 
 def _marked(record: ReplicaRecord, offer: Offer) -> list[str]:
