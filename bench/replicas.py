@@ -8,6 +8,7 @@ events. A figure over its limit is marked, and the exit code is 1.
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import signal
 import socket
