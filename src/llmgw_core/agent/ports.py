@@ -10,7 +10,7 @@ import socket
 from collections.abc import Collection, Mapping
 from contextlib import suppress
 
-from llmgw_core.agent.processes import open_sockets
+from llmgw_core.agent.processes import open_sockets, sockets_of
 from llmgw_core.plan.shard_tree import Process
 
 _LISTEN = "0A"
@@ -46,6 +46,12 @@ def describe_stranger(port: int, inodes: Collection[int], table: Mapping[int, Pr
     held = open_sockets(table)
     who = next((held[inode] for inode in inodes if inode in held), None)
     return f"port {port}: something else listens ({f'pid {who.pid} {who.name}' if who else 'nobody knows who'})"
+
+
+def holds_listener(port: int, pid: int) -> bool:
+    """Whether this process itself holds all that listens at `port`."""
+    inodes = listeners().get(port, frozenset())
+    return bool(inodes) and inodes <= sockets_of(pid)
 
 
 def judge_listener(port: int, table: Mapping[int, Process], family: Collection[Process]) -> tuple[str, frozenset[int]]:

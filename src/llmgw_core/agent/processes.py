@@ -112,10 +112,18 @@ def open_sockets(table: Mapping[int, Process]) -> dict[int, Process]:
     """Who holds each socket, by its inode."""
     held: dict[int, Process] = {}
     for process in table.values():
-        with suppress(OSError):
-            for entry in os.scandir(f"/proc/{process.pid}/fd"):
-                with suppress(OSError):
-                    target = os.readlink(entry.path)
-                    if target.startswith("socket:["):
-                        held.setdefault(int(target[8:-1]), process)
+        for inode in sockets_of(process.pid):
+            held.setdefault(inode, process)
     return held
+
+
+def sockets_of(pid: int) -> frozenset[int]:
+    """The inodes of the sockets that a process holds."""
+    found: set[int] = set()
+    with suppress(OSError):
+        for entry in os.scandir(f"/proc/{pid}/fd"):
+            with suppress(OSError):
+                target = os.readlink(entry.path)
+                if target.startswith("socket:["):
+                    found.add(int(target[8:-1]))
+    return frozenset(found)

@@ -14,7 +14,7 @@ from attrs import define, evolve, field
 
 from llmgw_core.agent.asking import METRICS_BYTES, ask
 from llmgw_core.agent.family import ENGINE
-from llmgw_core.agent.ports import judge_listener
+from llmgw_core.agent.ports import holds_listener, judge_listener
 from llmgw_core.agent.processes import lives
 from llmgw_core.agent.racing import first
 from llmgw_core.agent.reaper_link import Held, ReaperGone
@@ -36,6 +36,9 @@ from llmgw_core.plan.health_watch import (
 if TYPE_CHECKING:
     from llmgw_core.agent.attempt import Attempt
 
+FAMILY_EVERY_S = 60.0
+"""How often all of a shard's processes are looked at, beside its front process."""
+
 
 @define(eq=False)
 class Watch:
@@ -43,6 +46,7 @@ class Watch:
     shard: Shard
     _stranger: str = ""
     _listener_at: float = float("-inf")
+    _family_at: float = float("-inf")
     _lost: str = ""
     _state_at: float = float("-inf")
     _progress_at: float = field(factory=trio.current_time)
@@ -96,11 +100,22 @@ class Watch:
             return ""
         now = trio.current_time()
         if watched.phase is not ShardPhase.READY or now - self._listener_at >= PROGRESS_EVERY_S:
-            table, family = await self.attempt.family.look()
-            judge = partial(judge_listener, port, table, family)
-            self._stranger, _ = await trio.to_thread.run_sync(judge, abandon_on_cancel=True)
+            self._stranger = await self._judge_listener(port, now)
             self._listener_at = now
         return self._stranger
+
+    async def _judge_listener(self, port: int, now: float) -> str:
+        """A look at every process of the machine costs much more than one at the front process, which mostly does."""
+        front = self.attempt.kept.fronts[ENGINE]
+        if now - self._family_at < FAMILY_EVERY_S:
+            holds = partial(holds_listener, port, front.pid)
+            if await trio.to_thread.run_sync(holds, abandon_on_cancel=True):
+                return ""
+        table, family = await self.attempt.family.look()
+        self._family_at = now
+        judge = partial(judge_listener, port, table, family)
+        stranger, _ = await trio.to_thread.run_sync(judge, abandon_on_cancel=True)
+        return stranger
 
     async def _movement(self, probe: Probe | None, watched: Watched) -> Watched:
         now = trio.current_time()
