@@ -10,8 +10,13 @@
 | there is no room                   | all stay as they are, with the reason; it goes on by itself when there is    |
 """
 
+import pytest
+
 from llmgw_core.model.catalog import Catalog
+from llmgw_core.model.deployment import Assignment, ReplicaRecord
+from llmgw_core.model.launch import Launch, Offer, Place
 from llmgw_core.plan.reconcile import reconcile
+from llmgw_core.plan.rollout import find_served
 from llmgw_core.testing.law import pass_of, rest, serving
 from llmgw_core.testing.light_fleet import LightFleet
 from llmgw_core.testing.made_world import a_profile
@@ -236,3 +241,26 @@ def test_a_replacement_that_took_over_before_it_was_ready_gives_way_to_a_newer_c
     rest(fleet)
     assert (outdated(fleet), serving(fleet)["m"]) == ([], 1)
     assert reconcile(fleet.look()).records == ()
+
+
+# What a roll-back goes back to.
+
+OLD, NEW = (Offer(key, "m", "/m", "p", a_profile(1, 1)) for key in ("old", "new"))
+
+
+@pytest.mark.parametrize(
+    ("ready_at", "then", "expected"),
+    [
+        (1.0, {("m", "p"): NEW}, {"m": (OLD,)}),
+        (None, {("m", "p"): NEW}, {}),  # it never served
+        (1.0, {("m", "p"): OLD}, {}),  # nothing changes
+        (1.0, {}, {}),  # the model goes
+        (1.0, {("n", "p"): NEW}, {}),
+    ],
+)
+def test_what_served_before_a_change_is_the_way_back(
+    ready_at: float | None, then: dict[tuple[str, str], Offer], expected: dict[str, tuple[Offer, ...]]
+) -> None:
+    launch = Launch("m/1", 1, OLD, (Place("gpu-0", "192.0.2.1", 18000),))
+    record = ReplicaRecord("m/1", "m", 1, Assignment(launch, 0.0, ready_at=ready_at))
+    assert find_served([record], {("m", "p"): OLD}, then) == expected

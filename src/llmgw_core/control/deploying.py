@@ -17,6 +17,7 @@ from llmgw_core.control.observing import observe
 from llmgw_core.control.plane import Plane
 from llmgw_core.model.catalog import MOST_REPLICAS, Catalog
 from llmgw_core.plan.preview import PlannedChange, what_changes
+from llmgw_core.plan.rollout import find_served
 from llmgw_core.plan.world import World
 from llmgw_core.store.change import CatalogApplied, ModelScaled, OffersServed
 from llmgw_core.store.reading import AppliedCatalog
@@ -35,7 +36,7 @@ async def apply(plane: Plane, operator: str, arguments: Arguments) -> list[dict[
     applied = AppliedCatalog(plane.now(), operator, name, text)
     replicas = sum(model.replicas for model in catalog.models.values())
     told = f"{name} by {operator}: {_many(len(catalog.models), 'model')}, {_many(replicas, 'replica')}"
-    served = plane.deployment.have_served(offers)
+    served = find_served(plane.deployment.records.values(), plane.deployment.offers, offers)
     before = [OffersServed(model, render_offers(those)) for model, those in served.items()]
     event = plane.event("catalog applied", "", told)
     await plane.writer.write(*before, CatalogApplied(name, text, operator, applied.at), event)

@@ -125,19 +125,6 @@ class Deployment:
         """What is offered of a model, the preferred first."""
         return tuple(offer for (name, _), offer in self.offers.items() if name == model)
 
-    def have_served(self, offers: OfferBook) -> dict[str, tuple[Offer, ...]]:
-        """Of the models that `offers` changes, how those run whose replicas have been ready."""
-        keys = {record.model: set[str]() for record in self.records.values()}
-        for record in self.records.values():
-            if record.assignment is not None and record.assignment.ready_at is not None:
-                keys[record.model].add(record.assignment.launch.offer.key)
-        found = {}
-        for model, ready in keys.items():
-            today, then = self.offers_of(model), {offer.key for (name, _), offer in offers.items() if name == model}
-            if then and {offer.key for offer in today} != then and any(offer.key in ready for offer in today):
-                found[model] = today
-        return found
-
     def roll_back(self, model: str) -> None:
         """Offer of it what served before its last change, in place of what the catalog says."""
         others = {key: offer for key, offer in self.offers.items() if key[0] != model}

@@ -7,7 +7,7 @@ offered, nothing better is to come, and all stay.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from attrs import evolve
 
@@ -21,6 +21,26 @@ def is_outdated(assignment: Assignment, offers: Sequence[Offer]) -> bool:
     """Whether its offer is made no more, or made differently."""
     key = assignment.launch.offer.key
     return all(offer.key != key for offer in offers)
+
+
+def find_served(
+    records: Iterable[ReplicaRecord],
+    today: Mapping[tuple[str, str], Offer],
+    then: Mapping[tuple[str, str], Offer],
+) -> dict[str, tuple[Offer, ...]]:
+    """By model, the offers of today that serve and that `then` changes: what a roll-back goes back to.
+
+    Offers are by model and profile name. One that never was ready is no way back, nor is one of a model that goes.
+    """
+    placed = [record.assignment for record in records if record.assignment is not None]
+    ready = {each.launch.offer.key for each in placed if each.ready_at is not None}
+    found = {}
+    for model in {name for name, _ in today} & {name for name, _ in then}:
+        old = tuple(offer for (name, _), offer in today.items() if name == model)
+        new = {offer.key for (name, _), offer in then.items() if name == model}
+        if {offer.key for offer in old} != new and any(offer.key in ready for offer in old):
+            found[model] = old
+    return found
 
 
 def renew_offers(record: ReplicaRecord, today: Mapping[str, Offer]) -> ReplicaRecord:
