@@ -27,6 +27,7 @@ from bench.figures import Figures
 
 from llmgw_core.plan.restart import FIRST_S
 from llmgw_core.testing.cluster import OUR_PATH, Cluster, running_cluster, wait_until
+from llmgw_core.testing.sim_model import sim_model
 
 GPUS = 4
 DEADLINE_S = 300.0
@@ -34,27 +35,8 @@ KILLS = 3
 POLL_S = 1.0
 """Looking costs the machine something too; what is measured are the times of events."""
 
-SINGLES = """\
-[models.single]
-source = "sim/single"
-replicas = {replicas}
-profiles = ["single"]
-
-[profiles.single]
-engine = "sim"
-gpus_per_node = 1
-"""
-PAIRS = """\
-[models.pair]
-source = "sim/pair"
-replicas = {replicas}
-profiles = ["pair"]
-
-[profiles.pair]
-engine = "sim"
-nodes = 2
-gpus_per_node = 1
-"""
+HEALTH = {"probe_every_s": 2.0, "misses": 3}
+"""As by default."""
 
 
 def main() -> int:
@@ -136,7 +118,7 @@ def has_sim(node: dict[str, Any]) -> bool:
 
 
 def time_apply(cluster: Cluster, replicas: int) -> float:
-    cluster.apply(SINGLES.format(replicas=replicas))
+    cluster.apply(sim_model("single", replicas=replicas, health=HEALTH))
     wait_until(lambda: ready_count(cluster) == replicas, f"{replicas} replicas ready", DEADLINE_S, POLL_S)
     (applied,) = cluster.events("catalog applied")
     return float(max(event["at"] for event in cluster.events("replica ready")) - applied["at"])
@@ -151,7 +133,7 @@ def ready_count(cluster: Cluster) -> int:
 
 def time_kills(cluster: Cluster, figures: Figures) -> None:
     """Of a worker of two, one after the other; each is the first failure of its replica."""
-    cluster.apply(PAIRS.format(replicas=KILLS))
+    cluster.apply(sim_model("pair", replicas=KILLS, nodes=2, health=HEALTH))
     wait_until(lambda: ready_count(cluster) == KILLS, "the pairs are ready", DEADLINE_S, POLL_S)
     took = [time_kill(cluster, id) for id in sorted(cluster.replicas())]
     over = statistics.median(took) - FIRST_S

@@ -244,7 +244,7 @@ def test_one_mistake_is_one_line(text: str, said: str) -> None:
     ],
 )
 def test_what_is_unusual_is_no_mistake(text: str) -> None:
-    parse_catalog(text, "catalog.toml")
+    assert bool(parse_catalog(text, "catalog.toml").profiles) is bool(text)
 
 
 def test_a_profile_that_no_engine_could_run_may_be_left_to_the_check() -> None:
@@ -252,8 +252,9 @@ def test_a_profile_that_no_engine_could_run_may_be_left_to_the_check() -> None:
     assert parse_catalog(text, "catalog.toml", possible=False).profiles["p"].tensor_parallel == 8
 
 
-def test_the_largest_profile_is_looked_at_in_no_time() -> None:
-    parse_catalog(profile("nodes = 1024", "gpus_per_node = 64"), "catalog.toml")
+def test_the_largest_profile_is_no_mistake() -> None:
+    catalog = parse_catalog(profile("nodes = 1024", "gpus_per_node = 64"), "catalog.toml")
+    assert catalog.profiles["p"].nodes == 1024
 
 
 @given(st.text(alphabet="[]{}=.,'\"\\\n #ab1", max_size=40))

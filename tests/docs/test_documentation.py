@@ -89,7 +89,7 @@ def test_the_example_catalog_is_one_that_vllm_takes(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("example", blocks(page("reference-catalog.md"), "toml"))
 def test_every_example_of_a_catalog_is_one(example: str) -> None:
-    parse_catalog(example, "catalog.toml")
+    assert parse_catalog(example, "catalog.toml").profiles
 
 
 @pytest.fixture(scope="module")

@@ -112,7 +112,7 @@ def test_it_is_unready_for_a_while(start: Start) -> None:
     sim = ready(start("sim", "--fault-unready-after-ready", "0", "--fault-unready-for", "0.5"))
     sim.await_log("fault: is unready")
 
-    await_true(lambda: "yes" if sim.ask("/health")[0] == 200 else "", "health again")
+    assert await_true(lambda: "yes" if sim.ask("/health")[0] == 200 else "", "health again")
 
 
 def test_it_is_unready_for_ever(start: Start) -> None:
