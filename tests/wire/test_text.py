@@ -12,6 +12,7 @@ from llmgw_core.model.catalog import HealthTimings, Profile, Sidecar
 from llmgw_core.model.launch import Launch, Offer, Place, RunShard, Stage, StopShard
 from llmgw_core.model.node import EngineFound, Fabric, Found, Gpu, GpuReport, IbPort, IbReport, NodeFacts
 from llmgw_core.model.replica import Hca, Speculative
+from llmgw_core.model.route import Absent, Affinity, Lingering, ModelRoute, RouteTable, Target, UserKey
 from llmgw_core.model.shard import ShardFailure, ShardPhase, ShardStatus
 from llmgw_core.wire.message import (
     Acknowledged,
@@ -32,6 +33,8 @@ from llmgw_core.wire.message import (
     Refused,
     RenewCertificate,
     Report,
+    Routes,
+    RoutesTaken,
     Running,
     Unknown,
     Welcome,
@@ -88,6 +91,24 @@ EACH: list[Message] = [
     ),
     ReadLog(1, "qwen3/1", 1, cursor="3:1:7"),
     LogRead(1, "é\n", "3:1:9", 3),
+    Routes(
+        RouteTable(
+            7,
+            (
+                ModelRoute(
+                    "Qwen/Qwen3 8B",
+                    1_700_000_000,
+                    ("gpt-4",),
+                    Affinity.SESSION,
+                    32768,
+                    (Target("Qwen/Qwen3 8B/1", 3, "10.0.0.1", 18000, "k3y"),),
+                    (Absent("Qwen/Qwen3 8B/2", "starting", "loading", 1_700_000_000.5),),
+                ),
+            ),
+            (UserKey("1a2b3c4d", "00" * 32, "team é", 1.5, ("Qwen/Qwen3 8B",), 60, 4),),
+        )
+    ),
+    RoutesTaken(7, (Lingering("Qwen/Qwen3 8B/1", 2, 1),)),
     RenewCertificate("-----BEGIN"),
     CertificateRenewed("-----BEGIN"),
     CertificateRenewed(reason="no authority"),

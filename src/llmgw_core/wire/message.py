@@ -12,6 +12,7 @@ from attrs import frozen
 
 from llmgw_core.model.launch import Offer, Order
 from llmgw_core.model.node import NodeFacts
+from llmgw_core.model.route import Lingering, RouteTable
 from llmgw_core.model.shard import ShardStatus
 
 PROTOCOL = 1
@@ -143,8 +144,23 @@ class LogRead:
 
 
 @frozen
+class Routes:
+    """Control plane to gateway: the whole table, whenever it changed."""
+
+    table: RouteTable
+
+
+@frozen
+class RoutesTaken:
+    """Gateway to control plane: new requests go by this table only; said anew when a lingering attempt is free."""
+
+    version: int
+    lingering: tuple[Lingering, ...] = ()
+
+
+@frozen
 class RenewCertificate:
-    """Agent to control plane: sign this request's public key (PEM) for the name that I have."""
+    """Agent or gateway to control plane: sign this request's public key (PEM) for the name that I have."""
 
     request_pem: str
 
@@ -195,6 +211,8 @@ Message = (
     | Running
     | ReadLog
     | LogRead
+    | Routes
+    | RoutesTaken
     | RenewCertificate
     | CertificateRenewed
     | Ask
