@@ -20,6 +20,7 @@ def observe(plane: Plane) -> World:
             name: _observe_node(plane.fleet, node, now, name in deployment.drains)
             for name, node in plane.fleet.nodes.items()
         },
+        gateways=plane.routes.observed(),
         drains=deployment.drains,
         rollouts=deployment.rollouts,
         applied_at=deployment.applied.at if deployment.applied else 0.0,

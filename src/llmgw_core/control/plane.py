@@ -10,6 +10,7 @@ from attrs import field, frozen
 
 from llmgw_core.control.deployment import Deployment
 from llmgw_core.control.fleet import Fleet
+from llmgw_core.control.routing import RoutesBook
 from llmgw_core.control.writer import Writer
 from llmgw_core.store.change import EventHappened
 from llmgw_core.store.database import Database
@@ -30,6 +31,11 @@ class Plane:
     authority: Path | None = None
     """The authority's directory, where it is reachable: then certificates are renewed over the link."""
     deployment: Deployment = field(factory=Deployment)
+    routes: RoutesBook = field(init=False)
+
+    @routes.default
+    def _make_routes(self) -> RoutesBook:
+        return RoutesBook(self.now, self.deployment.look_again)
 
     def event(self, kind: str, node: str, reason: str) -> EventHappened:
         """A line for the log now, and a change for the store."""

@@ -19,7 +19,7 @@ from llmgw_core.plan.port import rendezvous_port, serve_port
 from llmgw_core.plan.restart import REPEATED, refusal_mark
 from llmgw_core.plan.room import Rooms
 from llmgw_core.plan.roster import ordinal_of
-from llmgw_core.plan.shortage import Shortage, render_shortages
+from llmgw_core.plan.shortage import Shortage, render_briefly, render_shortages
 
 
 @frozen
@@ -68,6 +68,7 @@ class Placer:
     _choices: dict[str, _Choice] = field(factory=dict)
     _told: dict[str, tuple[int, str]] = field(factory=dict)
     """By model, why a replica has no place, and how much was taken when that was said."""
+    _told_briefly: dict[str, tuple[int, str]] = field(factory=dict)
     _checked: dict[str, Mapping[str, OfferChecked]] = field(factory=dict)
 
     def place(self, record: ReplicaRecord, generation: int) -> Placed | None:
@@ -144,6 +145,17 @@ class Placer:
         if taken != len(self.rooms.changed):
             told = render_shortages([self.shortage(offer) for offer in offers])
             self._told[record.model] = len(self.rooms.changed), told
+        return told
+
+    def why_not_briefly(self, record: ReplicaRecord) -> str:
+        """The same for whoever asks for the model: of its preferred profile, and without names of nodes."""
+        offers = self.offers.get(record.model, ())
+        if not offers:
+            return ""
+        taken, told = self._told_briefly.get(record.model, (-1, ""))
+        if taken != len(self.rooms.changed):
+            told = render_briefly(self.shortage(offers[0]))
+            self._told_briefly[record.model] = len(self.rooms.changed), told
         return told
 
     def shortage(self, offer: Offer, record: ReplicaRecord | None = None) -> Shortage:
