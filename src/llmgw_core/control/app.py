@@ -22,6 +22,7 @@ from attrs import field, frozen
 
 from llmgw_core.control.deployment import SOAK_S, Deployment
 from llmgw_core.control.fleet import Fleet
+from llmgw_core.control.keys import publish_keys
 from llmgw_core.control.loop import plan_for_ever
 from llmgw_core.control.plane import Plane, log
 from llmgw_core.control.routing import RoutesBook
@@ -36,7 +37,7 @@ from llmgw_core.net.door import Room
 from llmgw_core.net.tls import CredentialFiles, require_own, server_context
 from llmgw_core.plan.liveness import Pace
 from llmgw_core.store.database import Database
-from llmgw_core.store.reading import read_gateways, read_nodes, read_revocations
+from llmgw_core.store.reading import read_gateways, read_keys, read_nodes, read_revocations
 
 Embedded = Callable[[RoutesBook], Awaitable[None]]
 STORE_FILE = "control.db"
@@ -102,6 +103,8 @@ async def run_control(
                 for what in plane.deployment.load(reading):
                     log.error("stored and unreadable", extra={"reason": what})
                 plane.routes.load(read_gateways(reading), plane.fleet.started)
+                plane.keys.update({each.id: each for each in read_keys(reading)})
+                publish_keys(plane)
                 await _serve(plane, settings, context, embedded, task_status)
         finally:
             reading.close()

@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 import trio
 
 from llmgw_core.control.fleet import LOOK_EVERY_S, Connection, Fleet
+from llmgw_core.control.keys import KeyWatch
 from llmgw_core.control.plane import Plane, log
 from llmgw_core.errors import LlmgwError
 from llmgw_core.pki.identity import way_to_renew
@@ -22,8 +23,9 @@ KEEP_EVERY_S = 30.0
 
 
 async def watch_nodes(plane: Plane) -> None:
-    kept = plane.now()
+    kept, keys = plane.now(), KeyWatch()
     while True:
+        keys.look(plane)
         await trio.sleep(LOOK_EVERY_S)
         changes = _changed_states(plane)
         changes += [GatewayForgotten(*who) for who in plane.routes.forget_silent(plane.fleet.pace.lost_after_s)]

@@ -72,6 +72,8 @@ def _route(
     stated = [length for length in lengths if length is not None]
     return ModelRoute(
         name,
+        aliases=model.aliases,
+        affinity=model.affinity,
         context_length=min(stated, default=None),
         targets=tuple(targets),
         absent=tuple(absent),
