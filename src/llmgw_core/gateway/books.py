@@ -31,26 +31,25 @@ class Books:
 
     def enter(self, exchange: Exchange) -> None:
         """A request has ended, one way or another."""
-        row, request, replica, key = self._row, exchange.request, exchange.replica, exchange.key
+        row, request, replica, key, status = (
+            self._row,
+            exchange.request,
+            exchange.replica,
+            exchange.key,
+            exchange.status,
+        )
         now = monotonic()
         tokens_in, tokens_out = read_usage(exchange.tail)
         row[key.cell] -= 1
         use = self._uses.cell(key.place, exchange.model.place)
         row[use + board.USE_REQUESTS] += 1
+        if tokens_in or tokens_out:
+            row[use + board.USE_TOKENS_IN] += tokens_in
+            row[use + board.USE_TOKENS_OUT] += tokens_out
         if replica is None:
-            row[board.own_cell(exchange.status)] += 1
+            row[board.own_cell(status)] += 1
         else:
-            cell = replica.cell
-            row[cell + board.STATUS + exchange.status // 100 - 1] += 1
-            row[cell + board.RETRIED] += exchange.retries
-            board.observe(row, cell + board.TOTAL, now - request.began)
-            if exchange.first_at:
-                board.observe(row, cell + board.FIRST, exchange.first_at - request.began)
-            if tokens_in or tokens_out:
-                row[cell + board.TOKENS_IN] += tokens_in
-                row[cell + board.TOKENS_OUT] += tokens_out
-                row[use + board.USE_TOKENS_IN] += tokens_in
-                row[use + board.USE_TOKENS_OUT] += tokens_out
+            self._enter_replica(exchange, replica.cell, now, tokens_in, tokens_out)
         if self._log is not None:
             self._log.add(
                 Entry(
@@ -59,12 +58,12 @@ class Books:
                     exchange.client.address,
                     request.method.decode(),
                     request.target.decode("latin-1"),
-                    exchange.status,
-                    round(now - request.began, 6),
+                    status,
+                    now - request.began,
                     key.id,
                     exchange.model.route.name,
                     replica.target.replica if replica is not None else "",
-                    round(exchange.first_at - request.began, 6) if exchange.first_at else 0.0,
+                    exchange.first_at - request.began if exchange.first_at else 0.0,
                     exchange.sent_bytes,
                     tokens_in,
                     tokens_out,
@@ -72,6 +71,18 @@ class Books:
                     exchange.cause,
                 )
             )
+
+    def _enter_replica(self, exchange: Exchange, cell: int, now: float, tokens_in: int, tokens_out: int) -> None:
+        row, began = self._row, exchange.request.began
+        row[cell + exchange.status // 100 - 1] += 1
+        board.observe(row, cell + board.TOTAL, now - began)
+        if exchange.retries:
+            row[cell + board.RETRIED] += exchange.retries
+        if exchange.first_at:
+            board.observe(row, cell + board.FIRST, exchange.first_at - began)
+        if tokens_in or tokens_out:
+            row[cell + board.TOKENS_IN] += tokens_in
+            row[cell + board.TOKENS_OUT] += tokens_out
 
     def note_cause(self, replica: ServedReplica, cause: str) -> None:
         """A request at that replica ended so, or was tried again elsewhere."""
@@ -94,11 +105,8 @@ class Books:
 
 def read_usage(tail: bytes) -> tuple[int, int]:
     """Tokens in and out, as the end of an answer states them last; 0 where it does not."""
-    if b"_tokens" not in tail:
+    begin = tail.rfind(b'"usage"')
+    if begin < 0:
         return 0, 0
-    return _last(_TOKENS_IN, tail), _last(_TOKENS_OUT, tail)
-
-
-def _last(pattern: re.Pattern[bytes], tail: bytes) -> int:
-    found = pattern.findall(tail)
-    return int(found[-1]) if found else 0
+    tokens_in, tokens_out = _TOKENS_IN.search(tail, begin), _TOKENS_OUT.search(tail, begin)
+    return int(tokens_in[1]) if tokens_in else 0, int(tokens_out[1]) if tokens_out else 0

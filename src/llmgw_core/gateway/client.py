@@ -34,26 +34,20 @@ _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 
 class Client(Flow):
-    __slots__ = ("_going_on", "_lingering", "_reader", "_since", "_taken_bytes", "exchange", "worker")
+    __slots__ = ("_going_on", "_lingering", "_reader", "_since", "_taken_bytes", "address", "exchange", "worker")
 
     _idle_events = GONE
 
-    def __init__(self, worker: Worker, connection: socket.socket) -> None:
+    def __init__(self, worker: Worker, connection: socket.socket, address: str) -> None:
         super().__init__(worker.poller, connection, READ | GONE)
         self.worker = worker
+        self.address = address
         self.exchange: Exchange | None = None
         self.deadline = self.poller.now + worker.settings.head_s
         self._reader = RequestReader(worker.settings.body_bytes, worker.judge)
         self._going_on = self._lingering = False
         self._since = self.poller.now
         self._taken_bytes = 0
-
-    @property
-    def address(self) -> str:
-        if self.connection is not None:
-            with suppress(OSError):
-                return str(self.connection.getpeername()[0])
-        return ""
 
     @property
     def held_bytes(self) -> int:

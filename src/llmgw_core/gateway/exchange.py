@@ -37,6 +37,7 @@ CLIENT_LEFT = 499
 """As nginx logs it."""
 
 _DROPPED = frozenset({b"connection", b"keep-alive", b"proxy-connection", b"te", b"upgrade", b"x-request-id"})
+_LOOKED_AT = _DROPPED | {b"content-length", b"transfer-encoding", b"content-type"}
 _REFUSED, _CONNECT_TIMEOUT, _LOST_BEFORE, _LOST_IN, _ANSWER_TIMEOUT, _STALLED, _NONSENSE, _CLIENT_LEFT = CAUSES
 _WORDS = {
     _REFUSED: "refuses connections",
@@ -61,6 +62,7 @@ class Exchange:
         "_meeting",
         "_over",
         "_reframing",
+        "_stall_s",
         "_tried",
         "cause",
         "client",
@@ -99,6 +101,7 @@ class Exchange:
         self._freshened = self._over = False
         self._chunked = self._event_stream = self._ends_with_client = False
         self._reframing: Reframing | None = None
+        self._stall_s = worker.settings.stall_s
         self._meeting = worker.meeting_of(request, model)
 
     # Towards the engine.
@@ -169,8 +172,8 @@ class Exchange:
 
     # Back to the client.
 
-    def answer(self, status: int, reason: bytes, fields: list[tuple[bytes, bytes]]) -> None:
-        """The head of the answer is there."""
+    def answer(self, status: int, reason: bytes, fields: list[tuple[bytes, bytes]], rest: bytes) -> None:
+        """The head of the answer is there, and what came with it: they go on together, for each sending costs."""
         if self.replica is not None:
             self.replica.note_answer()
         self.status = status
@@ -180,9 +183,11 @@ class Exchange:
         framed = status in (204, 304)
         for name, value in fields:
             lowered = name.lower()
-            if lowered in _DROPPED:
+            if lowered not in _LOOKED_AT:
+                pass
+            elif lowered in _DROPPED:
                 continue
-            if lowered == b"content-length":
+            elif lowered == b"content-length":
                 framed = True
             elif lowered == b"transfer-encoding":
                 framed = self._chunked = True
@@ -190,9 +195,11 @@ class Exchange:
                     continue
             elif lowered == b"content-type" and value[:17].lower() == b"text/event-stream":
                 self._event_stream = True
-            lines.append(b"%s: %s\r\n" % (name, value))
+            lines += (name, b": ", value, b"\r\n")
         self.ends_with_connection = not framed
         lines += self._own_fields(fields)
+        if rest:
+            lines.append(self._note(rest))
         self.client.write(b"".join(lines))
 
     def _own_fields(self, fields: list[tuple[bytes, bytes]]) -> list[bytes]:
@@ -215,15 +222,23 @@ class Exchange:
     def relay(self, data: bytes) -> None:
         """Bytes of the answer's body, as they came."""
         upstream, client = self.upstream, self.client
-        if upstream is None:
-            return
+        client.write(self._note(data))
+        if upstream is not None and client.kept_bytes:
+            self._slow_down(upstream)
+
+    def _note(self, data: bytes) -> bytes:
+        """Count what came, and give it as the client takes it."""
+        now = self.worker.poller.now
         if not self.first_at:
-            self.first_at = self.worker.poller.now
+            self.first_at = now
         self.tail = data if len(data) >= TAIL_BYTES else (self.tail + data)[-TAIL_BYTES:]
         self.sent_bytes += len(data)
-        upstream.deadline = self.worker.poller.now + self.worker.settings.stall_s
-        client.write(data if self._reframing is None else self._reframing.feed(data))
-        if client.is_full:
+        if self.upstream is not None:
+            self.upstream.deadline = now + self._stall_s
+        return data if self._reframing is None else self._reframing.feed(data)
+
+    def _slow_down(self, upstream: Upstream) -> None:
+        if self.client.is_full:
             upstream.read_on(False)
             upstream.deadline = self.worker.poller.now + self.worker.settings.answer_s
 

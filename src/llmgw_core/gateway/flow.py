@@ -9,6 +9,7 @@ from __future__ import annotations
 import socket
 import struct
 from collections import deque
+from collections.abc import Callable
 from math import inf
 
 from llmgw_core.gateway.poller import READ, WRITE, Poller
@@ -28,6 +29,8 @@ class Flow:
         "_events",
         "_kept",
         "_reading",
+        "_receive",
+        "_send",
         "closing",
         "connection",
         "deadline",
@@ -37,7 +40,7 @@ class Flow:
     )
 
     _idle_events = 0
-    """What to wait for while it is not read. With GONE, a peer that has gone is lost at once, whatever it sent before."""
+    """What to wait for while it is not read. With GONE, a peer that has gone is lost at once, whatever it sent."""
 
     def __init__(self, poller: Poller, connection: socket.socket, events: int) -> None:
         self.poller = poller
@@ -48,6 +51,8 @@ class Flow:
         """When its peer last took something of what is kept."""
         self.closing = False
         """Whether it is closed as soon as all is sent."""
+        self._receive: Callable[[int], bytes] = connection.recv
+        self._send: Callable[[bytes | bytearray | memoryview], int] = connection.send
         self._kept: deque[bytes | memoryview] | None = None
         self._events = events
         self._reading = True
@@ -84,14 +89,15 @@ class Flow:
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
         """Send, or keep."""
-        connection = self.connection
-        if connection is None:
+        if self.connection is None:
             return
         if self._kept:
             self._keep(data)
             return
         try:
-            sent = self._send(connection, data)
+            sent = self._send(data)
+        except BlockingIOError:
+            sent = 0
         except OSError:
             self.unsendable()
             return
@@ -151,20 +157,15 @@ class Flow:
     def _ready(self, event: int) -> None:
         if event & WRITE:
             self._flush()
-        if event & ~WRITE and self.connection is not None:
-            self._read()
-
-    def _read(self) -> None:
-        connection = self.connection
-        if connection is None:
+        if self.connection is None or not event & ~WRITE:
             return
         if not self._reading and self._idle_events:
             self.close()
             return
         # Where it is not to be read, the peer has gone altogether, and what it left is bounded by the kernel.
         try:
-            data = self._receive(connection)
-        except (BlockingIOError, InterruptedError):
+            data = self._receive(PIECE_BYTES)
+        except BlockingIOError:
             return
         except OSError:
             self.close()
@@ -175,11 +176,13 @@ class Flow:
             self.ended()
 
     def _flush(self) -> None:
-        kept, connection = self._kept, self.connection
-        while kept and connection is not None:
+        kept = self._kept
+        while kept and self.connection is not None:
             piece = kept[0]
             try:
-                sent = self._send(connection, piece)
+                sent = self._send(piece)
+            except BlockingIOError:
+                return
             except OSError:
                 self.unsendable()
                 return
@@ -195,14 +198,3 @@ class Flow:
         elif self.connection is not None:
             self._expect()
             self.drained()
-
-    def _receive(self, connection: socket.socket) -> bytes:
-        """What is there; raises BlockingIOError where nothing is, and other OSErrors where the connection is broken."""
-        return connection.recv(PIECE_BYTES)
-
-    def _send(self, connection: socket.socket, data: bytes | bytearray | memoryview) -> int:
-        """How much was sent, 0 where nothing can be now; raises OSError where the connection is broken."""
-        try:
-            return connection.send(data)
-        except (BlockingIOError, InterruptedError):
-            return 0

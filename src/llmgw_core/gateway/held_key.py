@@ -18,22 +18,19 @@ from llmgw_core.model.route import UserKey
 class HeldKey:
     id: str
     place: int
+    cell: int
+    """The first of its numbers on the board."""
     models: frozenset[str] | None = None
     """None: all."""
     expires_at: float | None = None
     requests_per_minute: int = 0
     concurrent: int = 0
 
-    @property
-    def cell(self) -> int:
-        """The first of its numbers on the board."""
-        return key_cell(self.place)
-
     def may_use(self, model: str) -> bool:
         return self.models is None or model in self.models
 
 
-ANYBODY = HeldKey("", 0)
+ANYBODY = HeldKey("", 0, key_cell(0))
 """Who comes in where no key is asked for."""
 
 
@@ -42,25 +39,23 @@ class HeldKeys:
         self._row = row
         self._rows = rows
         self._clock = clock
-        self._keys: dict[str, HeldKey] = {}
+        self._keys: dict[bytes, HeldKey] = {}
         """By digest."""
 
     def take(self, keys: Iterable[UserKey], places: Places) -> None:
-        self._keys = {key.digest: _hold(key, places.keys.get(key.id, 0)) for key in keys}
+        self._keys = {bytes.fromhex(key.digest): _hold(key, places.keys.get(key.id, 0)) for key in keys}
 
     def find(self, said: bytes) -> HeldKey | None:
-        key = self._keys.get(sha256(said).hexdigest())
+        key = self._keys.get(sha256(said).digest())
         if key is None or (key.expires_at is not None and key.expires_at <= self._clock()):
             return None
         return key
 
-    def refuse(self, said: bytes) -> Refusal | None:
+    def refuse(self, said: bytes) -> Refusal:
         """Why whoever says this is not let in."""
-        if self.find(said) is not None:
-            return None
         if not said:
             why = "an API key is needed: send it as `Authorization: Bearer KEY`"
-        elif sha256(said).hexdigest() in self._keys:
+        elif sha256(said).digest() in self._keys:
             why = "the API key has expired"
         else:
             why = "the API key is not known, or no more"
@@ -94,7 +89,7 @@ class HeldKeys:
 
 def _hold(key: UserKey, place: int) -> HeldKey:
     models = frozenset(key.models) if key.models else None
-    return HeldKey(key.id, place, models, key.expires_at, key.requests_per_minute, key.concurrent)
+    return HeldKey(key.id, place, key_cell(place), models, key.expires_at, key.requests_per_minute, key.concurrent)
 
 
 def _counts(row: Row[int], cell: int, minute: int) -> tuple[int, int]:

@@ -22,19 +22,25 @@ _log = logging.getLogger("llmgw.gateway")
 class TlsClient(Client):
     """A user's connection with TLS; the handshake is the first of its reading."""
 
-    __slots__ = ()
+    __slots__ = ("_encrypted",)
 
-    def _receive(self, connection: socket.socket) -> bytes:
+    def __init__(self, worker: Worker, connection: ssl.SSLSocket, address: str) -> None:
+        super().__init__(worker, connection, address)
+        self._encrypted = connection
+        self._receive = self._decrypt
+        self._send = self._encrypt
+
+    def _decrypt(self, most: int) -> bytes:
         try:
-            return super()._receive(connection)
+            return self._encrypted.recv(most)
         except (ssl.SSLWantReadError, ssl.SSLWantWriteError) as error:
             raise BlockingIOError from error
 
-    def _send(self, connection: socket.socket, data: bytes | bytearray | memoryview) -> int:
+    def _encrypt(self, data: bytes | bytearray | memoryview) -> int:
         try:
-            return super()._send(connection, data)
-        except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
-            return 0
+            return self._encrypted.send(data)
+        except (ssl.SSLWantReadError, ssl.SSLWantWriteError) as error:
+            raise BlockingIOError from error
 
 
 def open_listener(host: str, port: int, *, shared: bool) -> socket.socket:
@@ -68,7 +74,7 @@ class Listener:
     def _accept(self, _: int) -> None:
         for _each in range(_AT_ONCE):
             try:
-                connection, _address = self._listener.accept()
+                connection, address = self._listener.accept()
             except BlockingIOError:
                 return
             except OSError as error:
@@ -77,16 +83,16 @@ class Listener:
                     _log.error("no room for connections", extra={"reason": error.strerror})
                     self._worker.pause(self._listener)
                 return
-            self._begin(connection)
+            self._begin(connection, str(address[0]))
 
-    def _begin(self, connection: socket.socket) -> None:
+    def _begin(self, connection: socket.socket, address: str) -> None:
         connection.setblocking(False)
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if self._context is None:
-            client = Client(self._worker, connection)
+            client = Client(self._worker, connection, address)
         else:
             encrypted = self._context().wrap_socket(connection, server_side=True, do_handshake_on_connect=False)
-            client = TlsClient(self._worker, encrypted)
+            client = TlsClient(self._worker, encrypted, address)
         self._worker.flows.add(client)
 
     def close(self) -> None:

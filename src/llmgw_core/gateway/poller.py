@@ -48,6 +48,10 @@ class Poller:
     def change(self, connection: socket.socket, events: int) -> None:
         self._set.modify(connection.fileno(), events)
 
+    def handle(self, connection: socket.socket, handler: Handler) -> None:
+        """Call another handler from now on."""
+        self._handlers[connection.fileno()] = handler
+
     def close(self, connection: socket.socket) -> None:
         """No handler is called for it from now on."""
         number = connection.fileno()

@@ -24,6 +24,7 @@ from time import monotonic
 import httptools
 
 from llmgw_core.gateway.answer import Refusal, malformed
+from llmgw_core.gateway.held_key import HeldKey
 
 HEAD_BYTES = 64 * 1024
 MOST_FIELDS = 200
@@ -48,6 +49,7 @@ class Request:
         "content_type",
         "expects_continue",
         "fields",
+        "held_key",
         "keep_alive",
         "key",
         "length",
@@ -63,11 +65,13 @@ class Request:
         self.began = monotonic()
         self.method = self.target = b""
         self.fields: list[bytes] = []
-        """Lines that are passed on as they came."""
+        """What is passed on as it came: of each field its name, a colon, its value and the end of the line."""
         self.body = bytearray()
         self.length: int | None = None
         """As stated; None where the body comes in chunks, or there is none."""
         self.content_type = self.session = self.key = self.request_id = b""
+        self.held_key: HeldKey | None = None
+        """Whose key it is, once that was looked at."""
         self.expects_continue = False
         self.keep_alive = True
         self.minor = 1
@@ -81,14 +85,17 @@ class RequestReader:
 
     __slots__ = (
         "_body_bytes",
-        "_field_bytes",
+        "_fed_bytes",
+        "_fields",
+        "_grew",
+        "_head_bytes",
         "_hosts",
         "_judge",
         "_named",
         "_parser",
-        "_raw_bytes",
         "chunked",
         "current",
+        "in_body",
         "refusal",
         "whole",
     )
@@ -102,17 +109,17 @@ class RequestReader:
         self._parser = httptools.HttpRequestParser(self)
         self._body_bytes = body_bytes
         self._judge = judge
-        self._field_bytes = self._raw_bytes = self._hosts = 0
-        self._named: frozenset[bytes] = frozenset()
-
-    @property
-    def in_body(self) -> bool:
+        self.in_body = self._grew = False
         """Whether a head is complete and its body is not."""
-        return self.current is not None and self._raw_bytes < 0
+        self._head_bytes = self._fed_bytes = self._hosts = 0
+        self._fields: list[tuple[bytes, bytes]] = []
+        self._named: frozenset[bytes] = frozenset()
 
     def feed(self, data: bytes) -> None:
         if self.refusal is not None:
             return
+        self._fed_bytes = len(data)
+        self._grew = False
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserUpgrade:
@@ -122,9 +129,10 @@ class RequestReader:
                 self.whole[-1].keep_alive = False
         except httptools.HttpParserError as error:
             self._refuse(malformed(str(error)))
-        if self._raw_bytes >= 0 and self.current is not None:
-            self._raw_bytes += len(data)
-            if self._raw_bytes > HEAD_BYTES:
+        if self.current is not None and not self._grew:
+            # A head, or what stands between and after the chunks of a body.
+            self._head_bytes += len(data)
+            if self._head_bytes > HEAD_BYTES:
                 self._refuse(_too_many_fields())
 
     def _refuse(self, refusal: Refusal) -> None:
@@ -135,8 +143,9 @@ class RequestReader:
 
     def on_message_begin(self) -> None:
         self.current = Request()
-        self.chunked = False
-        self._field_bytes = self._raw_bytes = self._hosts = 0
+        self.in_body = self.chunked = False
+        self._head_bytes = self._hosts = 0
+        self._fields = []
         self._named = frozenset()
 
     def on_url(self, url: bytes) -> None:
@@ -144,69 +153,73 @@ class RequestReader:
             self.current.target += url
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        request = self.current
-        if request is None or self._raw_bytes < 0:
-            return
-        self._field_bytes += len(name) + len(value) + 4
-        lowered = name.lower()
-        if lowered in _LOOKED_AT:
-            self._look_at(request, lowered, value)
-        else:
-            request.fields.append(b"%s: %s\r\n" % (name, value))
-
-    def _look_at(self, request: Request, name: bytes, value: bytes) -> None:
-        match name:
-            case b"host":
-                self._hosts += 1
-            case b"content-length":
-                if request.length is not None:
-                    self._refuse(malformed("two lengths"))
-                request.length = int(value)
-            case b"transfer-encoding":
-                if self.chunked or value.lower() != b"chunked":
-                    self._refuse(Refusal(501, "no transfer coding but `chunked` is understood", "malformed_request"))
-                self.chunked = True
-            case b"connection":
-                self._named |= {each.strip().lower() for each in value.split(b",")}
-            case b"authorization" if value[:7].lower() == b"bearer ":
-                request.key = value[7:].strip()
-            case b"x-api-key" if not request.key:
-                request.key = value.strip()
-            case b"expect":
-                request.expects_continue = value.lower() == b"100-continue"
-            case b"x-request-id" if _REQUEST_ID.fullmatch(value):
-                request.request_id = value
-            case b"content-type" | b"x-session-id":
-                if name == b"content-type":
-                    request.content_type = value
-                else:
-                    request.session = value
-                request.fields.append(b"%s: %s\r\n" % (name, value))
-            case _:
-                pass
+        self._fields.append((name, value))
 
     def on_headers_complete(self) -> None:
         request = self.current
-        if request is None or self._raw_bytes < 0:
+        if request is None:
             return
-        self._raw_bytes = -1
-        parser = self._parser
+        self.in_body = True
+        parser, fields = self._parser, self._fields
+        self._fields = []
         request.method = parser.get_method()
         request.minor = 0 if parser.get_http_version() == "1.0" else 1
         request.keep_alive = parser.should_keep_alive()
-        for name in self._named - _LOOKED_AT:
-            begin = name + b":"
-            request.fields = [line for line in request.fields if not line[: len(begin)].lower() == begin]
-        fault = self._fault(request)
-        request.refusal = self._judge(request) if fault is None else None
-        worth_reading = not (self.chunked or request.expects_continue) and (request.length or 0) <= READ_ANYWAY_BYTES
+        passed = request.fields
+        for name, value in fields:
+            lowered = name.lower()
+            if lowered in _LOOKED_AT:
+                self._look_at(request, lowered, value)
+            else:
+                passed += (name, b": ", value, b"\r\n")
+        if self._named:
+            request.fields = _without(passed, self._named - _LOOKED_AT)
+        fault = self._fault(request, fields)
         if fault is not None:
             self._refuse(fault)
-        elif request.refusal is not None and not worth_reading:
+            return
+        request.refusal = self._judge(request)
+        if request.refusal is not None and not self._is_worth_reading(request):
             self._refuse(request.refusal)
 
-    def _fault(self, request: Request) -> Refusal | None:
-        if self._field_bytes > HEAD_BYTES or len(request.fields) > MOST_FIELDS:
+    def _is_worth_reading(self, request: Request) -> bool:
+        return not (self.chunked or request.expects_continue) and (request.length or 0) <= READ_ANYWAY_BYTES
+
+    def _look_at(self, request: Request, name: bytes, value: bytes) -> None:
+        if name == b"host":
+            self._hosts += 1
+        elif name == b"content-length":
+            if request.length is not None:
+                self._refuse(malformed("two lengths"))
+            request.length = int(value)
+        elif name == b"content-type":
+            request.content_type = value
+            request.fields += (b"content-type", b": ", value, b"\r\n")
+        elif name == b"authorization":
+            if value[:7].lower() == b"bearer ":
+                request.key = value[7:].strip()
+        elif name == b"connection":
+            self._named = self._named.union(each.strip().lower() for each in value.split(b","))
+        else:
+            self._look_at_rare(request, name, value)
+
+    def _look_at_rare(self, request: Request, name: bytes, value: bytes) -> None:
+        if name == b"transfer-encoding":
+            if self.chunked or value.lower() != b"chunked":
+                self._refuse(Refusal(501, "no transfer coding but `chunked` is understood", "malformed_request"))
+            self.chunked = True
+        elif name == b"x-api-key":
+            request.key = request.key or value.strip()
+        elif name == b"expect":
+            request.expects_continue = value.lower() == b"100-continue"
+        elif name == b"x-request-id":
+            request.request_id = value if _REQUEST_ID.fullmatch(value) else b""
+        elif name == b"x-session-id":
+            request.session = value
+            request.fields += (b"x-session-id", b": ", value, b"\r\n")
+
+    def _fault(self, request: Request, fields: list[tuple[bytes, bytes]]) -> Refusal | None:
+        if len(fields) > MOST_FIELDS or self._is_head_large(fields):
             return _too_many_fields()
         if self.chunked and (request.length is not None or not request.minor):
             return malformed("a length and chunks, or chunks before HTTP/1.1")
@@ -216,20 +229,31 @@ class RequestReader:
             return _too_large(self._body_bytes)
         return None
 
+    def _is_head_large(self, fields: list[tuple[bytes, bytes]]) -> bool:
+        if self._head_bytes + self._fed_bytes <= HEAD_BYTES:
+            return False  # whatever else came with it
+        return sum(len(name) + len(value) + 4 for name, value in fields) > HEAD_BYTES
+
     def on_body(self, data: bytes) -> None:
         request = self.current
         if request is None or self.refusal is not None:
             return
         request.body += data
+        self._grew = True
         if len(request.body) > self._body_bytes:
             request.body = bytearray()
             self._refuse(_too_large(self._body_bytes))
 
     def on_message_complete(self) -> None:
         request, self.current = self.current, None
-        self._raw_bytes = 0
+        self.in_body = False
         if request is not None and self.refusal is None and (not self.whole or self.whole[-1].keep_alive):
             self.whole.append(request)
+
+
+def _without(passed: list[bytes], named: frozenset[bytes]) -> list[bytes]:
+    fields = [passed[each : each + 4] for each in range(0, len(passed), 4)]
+    return [piece for field in fields if field[0].lower() not in named for piece in field]
 
 
 def _too_many_fields() -> Refusal:

@@ -44,11 +44,15 @@ class State(IntEnum):
     IDLE = 4
 
 
+_BODY = State.BODY
+
+
 class Upstream(Flow):
     __slots__ = (
         "_complete",
         "_head",
         "_informed",
+        "_is_kept",
         "_parser",
         "_surplus",
         "exchange",
@@ -62,6 +66,7 @@ class Upstream(Flow):
 
     def __init__(self, poller: Poller, connection: socket.socket, replica: ServedReplica) -> None:
         super().__init__(poller, connection, READ | WRITE)
+        poller.handle(connection, self._connected)
         self.replica = replica
         self.exchange: Exchange | None = None
         self.state = State.CONNECTING
@@ -69,7 +74,7 @@ class Upstream(Flow):
         self.status = 0
         self.reason = self._head = b""
         self.fields: list[tuple[bytes, bytes]] = []
-        self._complete = self._surplus = False
+        self._complete = self._surplus = self._is_kept = False
         self._informed = 0
         self._parser = httptools.HttpResponseParser(self)
 
@@ -97,7 +102,7 @@ class Upstream(Flow):
         """The exchange is over, and so is the connection, unless it can be used again."""
         self.exchange = None
         whole = self._complete and not self._surplus and not self.kept_bytes
-        if whole and self.is_open and self.replica.is_routed and self._parser.should_keep_alive():
+        if whole and self.is_open and self.replica.is_routed and self._is_kept:
             self.state = State.IDLE
             self.deadline = self.poller.now + IDLE_S
             self.read_on(True)
@@ -113,16 +118,18 @@ class Upstream(Flow):
 
     # What Flow calls.
 
-    def _ready(self, event: int) -> None:
+    def _connected(self, _: int) -> None:
         connection = self.connection
-        if self.state is State.CONNECTING and connection is not None:
-            if connection.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
-                self.close()
-                return
-            self.state = State.WAITING
-            if self.exchange is not None:
-                self.exchange.connected()
-        super()._ready(event)
+        if connection is None:
+            return
+        if connection.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
+            self.close()
+            return
+        self.poller.handle(connection, self._ready)
+        self.state = State.WAITING
+        if self.exchange is not None:
+            self.exchange.connected()
+        self._flush()
 
     def unsendable(self) -> None:
         # An engine that refuses a request before it has read it all has answered: that may still be there to read.
@@ -140,7 +147,7 @@ class Upstream(Flow):
             return
         if self._surplus:
             exchange.fail("nonsense", "bytes follow the end of its answer")
-        elif self.state is State.BODY:
+        elif self.state is _BODY:
             exchange.relay(data)
         else:
             self._receive_head(exchange, data)
@@ -159,9 +166,7 @@ class Upstream(Flow):
             end = self._head.find(_HEAD_END, end + len(_HEAD_END))
         rest, self._head = self._head[end + len(_HEAD_END) :], b""
         self.state = State.BODY
-        exchange.answer(self.status, self.reason, self.fields)
-        if rest and self.exchange is exchange:
-            exchange.relay(rest)
+        exchange.answer(self.status, self.reason, self.fields, rest)
 
     def ended(self) -> None:
         exchange = self.exchange
@@ -202,6 +207,7 @@ class Upstream(Flow):
             self.reason = b""
         else:
             self.status = status
+            self._is_kept = self._parser.should_keep_alive()
 
     def on_message_complete(self) -> None:
         # What an engine says before its answer is no answer.

@@ -35,7 +35,10 @@ from llmgw_core.model.route import Affinity, ModelRoute, RouteTable, Target
 
 SWEEP_EVERY_S = 1.0
 _log = logging.getLogger("llmgw.gateway")
+MOST_TARGETS = 1024
+"""Known to be good, so that they are not looked at again."""
 _JSON_LIST = b"/v1/models"
+_OWN_PATHS = (_JSON_LIST, b"/health", b"/metrics")
 
 
 class Worker:
@@ -67,6 +70,7 @@ class Worker:
         self._by_name: dict[str, ServedModel] = {}
         """Aliases too."""
         self._replicas: dict[Target, ServedReplica] = {}
+        self._good_targets: set[bytes] = set()
         self._paused: list[socket.socket] = []
         self._ids = map((os.urandom(10).hex() + "%012x").__mod__, count())
 
@@ -116,24 +120,23 @@ class Worker:
 
     def judge(self, request: Request) -> Refusal | None:
         """Why a request is refused by its head alone."""
-        path = request.target.partition(b"?")[0]
-        if path == b"/health":
-            return None
-        if not path.startswith(b"/v1/") and path != b"/metrics":
-            return Refusal(404, "there is nothing at this path; models are served under /v1", "not_found")
-        if self.settings.authenticates and (path != b"/metrics" or self.settings.metrics_need_key):
-            refusal = self._keys.refuse(request.key)
+        target = request.target
+        if target in self._good_targets and request.method == b"POST":
+            needs_key = True
+        else:
+            path = target.partition(b"?")[0]
+            refusal = _judge_path(request.method, path)
             if refusal is not None:
                 return refusal
-        return self._judge_path(request.method, path)
-
-    def _judge_path(self, method: bytes, path: bytes) -> Refusal | None:
-        if path == b"/metrics" or path == _JSON_LIST or path.startswith(b"/v1/models/"):
-            return None if method == b"GET" else Refusal(405, "only GET is understood here", "bad_method", allow="GET")
-        if b".." in path or b"//" in path or b"%" in path:
-            return Refusal(404, "no engine has a path like this", "not_found")
-        if method != b"POST":
-            return Refusal(405, "only POST is passed on to models", "bad_method", allow="POST")
+            needs_key = path.startswith(b"/v1/") or (path == b"/metrics" and self.settings.metrics_need_key)
+            if request.method == b"POST" and len(self._good_targets) < MOST_TARGETS:
+                self._good_targets.add(target)
+        if not needs_key or not self.settings.authenticates:
+            request.held_key = ANYBODY
+        else:
+            request.held_key = self._keys.find(request.key)
+            if request.held_key is None:
+                return self._keys.refuse(request.key)
         if self.held_bytes > self.settings.bodies_bytes:
             said = "too many requests are being sent at once"
             return Refusal(503, said, "overloaded", retry_after_s=self.settings.retry_after_s)
@@ -154,10 +157,7 @@ class Worker:
         client.refuse(refusal, request)
 
     def _pass_on(self, client: Client, request: Request) -> None:
-        key = self._keys.find(request.key) if self.settings.authenticates else ANYBODY
-        if key is None:
-            self._refuse(client, request, self._keys.refuse(request.key) or no_such_model(""))
-            return
+        key = request.held_key or ANYBODY
         try:
             name = read_model(request.body, request.content_type)
         except BadBody as error:
@@ -191,8 +191,7 @@ class Worker:
         if path == b"/health":
             ready = self._table is not None and not self.is_stopping
             return (200 if ready else 503), encode_json({"status": "ok" if ready else "no routes"}), "application/json"
-        key = self._keys.find(request.key) if self.settings.authenticates else ANYBODY
-        allowed = key.models if key is not None else frozenset()
+        allowed = (request.held_key or ANYBODY).models
         routes = [model.route for _, model in sorted(self._models.items())]
         if path == _JSON_LIST:
             listed = list_models(routes, allowed)
@@ -257,6 +256,16 @@ class Worker:
         for flow in [*self.flows]:
             if isinstance(flow, Client):
                 flow.stop()
+
+
+def _judge_path(method: bytes, path: bytes) -> Refusal | None:
+    if path in _OWN_PATHS or path.startswith(b"/v1/models/"):
+        return None if method == b"GET" else Refusal(405, "only GET is understood here", "bad_method", allow="GET")
+    if not path.startswith(b"/v1/") or b".." in path or b"//" in path or b"%" in path:
+        return Refusal(404, "there is nothing at this path; models are served under /v1", "not_found")
+    if method != b"POST":
+        return Refusal(405, "only POST is passed on to models", "bad_method", allow="POST")
+    return None
 
 
 def _unquote(text: bytes) -> str:
