@@ -1,7 +1,6 @@
-import logging
-
 """A pair of certificate and key is replaced as one, whatever happens in between."""
 
+import logging
 import os
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
