@@ -153,6 +153,8 @@ class Profile(Settings):
     )
     """By name, started in this order."""
     health: HealthTimings = HealthTimings()
+    engine_key: bool = True
+    """Whether its engine asks for a key that only gateways have, where it can."""
 
     @property
     def parallel(self) -> Parallel:

@@ -214,7 +214,8 @@ class _Planning:
         if self._placer is None:
             records = self._in_order()
             launches = [each.launch for record in records for each in record.attempts]
-            self._placer = Placer(survey(self.world.nodes, launches, self.stale), self.offers, self.world.refuted)
+            rooms = survey(self.world.nodes, launches, self.stale)
+            self._placer = Placer(rooms, self.offers, self.world.refuted, self.world.seed)
             for record in records:
                 if record.assignment is not None and record.assignment.stopping and stops_first(record):
                     self._keep_place(record, record.assignment)

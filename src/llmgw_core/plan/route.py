@@ -84,7 +84,7 @@ def _targets(record: ReplicaRecord, look: Look) -> Iterator[Target]:
     for each in record.attempts:
         if not each.stopping and serves(each, look(each)):
             head = each.launch.places[0]
-            yield Target(record.id, each.launch.generation, head.address, head.port)
+            yield Target(record.id, each.launch.generation, head.address, head.port, each.launch.key)
 
 
 def _absence(record: ReplicaRecord, seen: Sequence[Sighting], shortage: str) -> Absent:

@@ -79,6 +79,8 @@ class World:
     """How long a replacement must have been ready without a break."""
     now: float = 0.0
     """Seconds since 1970."""
+    seed: str = field(default="", repr=False)
+    """At random, another one for each look: keys of engines are made of it. Empty: they have none."""
     lost_after_s: float = 60.0
     spared: Mapping[str, float] = field(factory=dict, converter=frozen_mapping, hash=False)
     """As the last decision says."""
