@@ -16,7 +16,7 @@ import trio
 from attrs import define, field
 
 from llmgw_core.agent.facts import Picture
-from llmgw_core.agent.racing import first
+from llmgw_core.net.racing import first
 from llmgw_core.agent.runtime import Runtime
 from llmgw_core.agent.settings import AgentSettings
 from llmgw_core.model.shard import ShardStatus

@@ -1,7 +1,7 @@
 """The access log: one JSON object a line for each request.
 
-Rules: lines are gathered and written a few times a second, by a thread; a file that was moved away (logrotate) is opened
-anew; what cannot be written is lost and counted, and no request waits for it.
+Rules: lines are gathered and written a few times a second, by a thread; a file that was moved away (logrotate) is
+opened anew; what cannot be written is lost and counted, and no request waits for it.
 """
 
 from __future__ import annotations

@@ -7,8 +7,8 @@
     gets an answer                                never, as long as it takes a byte in `STUCK_S`
     was refused within a request                  `LINGER_S`, in which what it still sends is passed over
 
-Rules: one request is worked on at a time, and while one waits behind it, nothing more is read; a client that sends no more
-(half closed too) has left, whatever is being done for it.
+Rules: one request is worked on at a time, and while one waits behind it, nothing more is read; a client that sends no
+more (half closed too) has left, whatever is being done for it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 from llmgw_core.gateway.answer import JSON, Refusal, render_answer
 from llmgw_core.gateway.flow import Flow
 from llmgw_core.gateway.poller import GONE, READ
-from llmgw_core.gateway.request import Request, RequestReader
+from llmgw_core.gateway.request import Judge, Request, RequestReader
 
 if TYPE_CHECKING:
     from llmgw_core.gateway.exchange import Exchange
@@ -38,13 +38,14 @@ class Client(Flow):
 
     _idle_events = GONE
 
-    def __init__(self, worker: Worker, connection: socket.socket, address: str) -> None:
+    def __init__(self, worker: Worker, connection: socket.socket, address: str, judge: Judge | None = None) -> None:
+        """`judge`: another than the worker's own."""
         super().__init__(worker.poller, connection, READ | GONE)
         self.worker = worker
         self.address = address
         self.exchange: Exchange | None = None
         self.deadline = self.poller.now + worker.settings.head_s
-        self._reader = RequestReader(worker.settings.body_bytes, worker.judge)
+        self._reader = RequestReader(worker.settings.body_bytes, judge or worker.judge)
         self._going_on = self._lingering = False
         self._since = self.poller.now
         self._taken_bytes = 0

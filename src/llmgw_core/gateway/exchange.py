@@ -8,8 +8,8 @@
     nonsense                                       502                                     likewise
     the client leaves                              the connection to the engine is closed  likewise
 
-Rules: an answer passes byte for byte, but for the fields of its connection; an answer that is not whole never ends as if
-it were; whatever happens, what was counted as begun is counted as ended, once.
+Rules: an answer passes byte for byte, but for the fields of its connection; an answer that is not whole never ends as
+if it were; whatever happens, what was counted as begun is counted as ended, once.
 """
 
 from __future__ import annotations
@@ -323,16 +323,19 @@ class Exchange:
 
     def _break_off(self, upstream: Upstream, cause: str, why: str) -> None:
         replica = self.replica
-        between_events = self.tail.endswith((b"\n\n", b"\n\r\n", b"\n\n\r\n", b"\n\r\n\r\n")) or not self.tail
-        if self._event_stream and self._chunked and self._reframing is None and between_events:
-            if upstream.is_between_chunks():
-                said = f"replica {upstream.replica.target.replica} {why or _WORDS[cause]}"
-                self.client.write(IntoChunks().feed(render_error_event(said)))
+        if self._is_between_events() and upstream.is_between_chunks():
+            said = f"replica {upstream.replica.target.replica} {why or _WORDS[cause]}"
+            self.client.write(IntoChunks().feed(render_error_event(said)))
         self._let_go(keep=False)
         if replica is not None:
             self.worker.books.note_cause(replica, cause)
         self._end(cause)
         self.client.break_off(visibly=not self._ends_with_client)
+
+    def _is_between_events(self) -> bool:
+        """Whether an event of our own could follow what was sent of a stream of chunks."""
+        passes = self._event_stream and self._chunked and self._reframing is None
+        return passes and (not self.tail or self.tail.removesuffix(b"\r\n").endswith((b"\n\n", b"\n\r\n")))
 
     def client_left(self) -> None:
         """The client is no more; its request is not worked on any longer."""

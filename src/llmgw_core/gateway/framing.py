@@ -1,6 +1,6 @@
 """Answers for a client that cannot take them as the engine frames them.
 
-In: an answer's bytes as they came.  Out: the bytes for the client.  Most answers pass as they are and need none of this.
+In: an answer's bytes as they came.  Out: the bytes for the client.  Most answers pass as they are, without this.
 """
 
 from __future__ import annotations

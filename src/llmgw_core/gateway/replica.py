@@ -1,8 +1,8 @@
-"""A model and its replicas, as a worker of the gateway knows them now: how busy each is, and whether it takes connections.
+"""A model and its replicas, as a worker knows them now: how busy each is, and whether it takes connections.
 
 Rules: a replica that refuses a connection, or loses a request on a fresh one before any answer, is out for a second,
-doubling to ten; the first answer brings it back; when all are out they are tried anyway, and none is tried twice for one
-request. Of the rest the one with the fewest requests in flight is taken, in turn where several have as few.
+doubling to ten; the first answer brings it back; when all are out they are tried anyway, and none is tried twice for
+one request. Of the rest the one with the fewest requests in flight is taken, in turn where several have as few.
 """
 
 from __future__ import annotations

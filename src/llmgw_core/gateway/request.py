@@ -80,6 +80,9 @@ class Request:
         """Why it is not served, though it could be read."""
 
 
+Judge = Callable[[Request], Refusal | None]
+
+
 class RequestReader:
     """`judge` says of each head whether the request is refused before its body is read."""
 
@@ -100,7 +103,7 @@ class RequestReader:
         "whole",
     )
 
-    def __init__(self, body_bytes: int, judge: Callable[[Request], Refusal | None]) -> None:
+    def __init__(self, body_bytes: int, judge: Judge) -> None:
         self.whole: deque[Request] = deque()
         self.current: Request | None = None
         """The request of which a part is there."""

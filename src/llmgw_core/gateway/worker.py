@@ -1,7 +1,7 @@
 """One process's data path: who may come in, and where each request goes.
 
-Rules: a new table counts for the next request; what runs goes on where it is; a replica to which no table leads any more
-keeps its requests and no idle connection; whatever is refused is refused before a replica hears of it.
+Rules: a new table counts for the next request; what runs goes on where it is; a replica to which no table leads any
+more keeps its requests and no idle connection; whatever is refused is refused before a replica hears of it.
 """
 
 from __future__ import annotations
@@ -141,6 +141,14 @@ class Worker:
             said = "too many requests are being sent at once"
             return Refusal(503, said, "overloaded", retry_after_s=self.settings.retry_after_s)
         return None
+
+    def judge_metrics(self, request: Request) -> Refusal | None:
+        """The same on the port of the metrics."""
+        request.held_key = ANYBODY
+        path = request.target.partition(b"?")[0]
+        if path in (b"/metrics", b"/health"):
+            return _judge_path(request.method, path)
+        return Refusal(404, "here are /metrics and /health only", "not_found")
 
     def serve(self, client: Client, request: Request) -> None:
         if not request.request_id:
