@@ -1,8 +1,8 @@
 """Tells callbacks which sockets can be read or written.
 
-One trio task drives it. A task for each connection costs a switch of about 20 µs at each event, and trio arms epoll
-anew for each wait (10 µs more); a chunk of a stream has 25 µs in all. So the sockets stand in an epoll set of their own,
-which stays armed, and trio waits for that set alone: its descriptor becomes readable when any socket of it has news.
+One trio task drives it. A task for each connection costs a switch of about 20 µs at each event, and trio arms its epoll
+anew for each wait (10 µs more); a chunk of a stream has 25 µs in all. So the sockets stand in an epoll set of their
+own, which stays armed, and trio waits for that set alone: its descriptor is readable when any socket of it has news.
 
 Rules: handlers are called one after the other and never wait; a socket that a handler closes is really closed after the
 last handler of the round, so that its number cannot mean another socket while events of the round are left; after
