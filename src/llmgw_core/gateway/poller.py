@@ -39,6 +39,7 @@ class Poller:
         self._set = select.poll() if portable else select.epoll()
         self._handlers: dict[int, Handler] = {}
         self._closing: list[socket.socket] = []
+        self._in_round = False
 
     def watch(self, connection: socket.socket, events: int, handler: Handler) -> None:
         number = connection.fileno()
@@ -57,7 +58,10 @@ class Poller:
         number = connection.fileno()
         del self._handlers[number]
         self._set.unregister(number)
-        self._closing.append(connection)
+        if self._in_round:
+            self._closing.append(connection)
+        else:
+            connection.close()
 
     async def run(self) -> None:
         """Call handlers until cancelled."""
@@ -74,6 +78,7 @@ class Poller:
         begun = self.now = time.monotonic()
         poll, handlers = self._set.poll, self._handlers
         while events := poll(0):
+            self._in_round = True
             for number, event in events:
                 handler = handlers.get(number)
                 if handler is not None:
@@ -84,11 +89,12 @@ class Poller:
                 return
 
     def _really_close(self) -> None:
+        self._in_round = False
         while self._closing:
             self._closing.pop().close()
 
     def shut(self) -> None:
-        """Close what was watched."""
+        """Watch nothing any more; whoever has a socket closes it."""
         for number in [*self._handlers]:
             self._set.unregister(number)
         self._handlers.clear()
