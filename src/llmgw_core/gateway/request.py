@@ -12,8 +12,8 @@ httptools (llhttp, strict) reads; on top of it stand these rules, each an answer
     a head over 64 KiB, or of more than 200 fields              431
     a body over the limit, as soon as that is known             413
 
-Trailers are dropped. An offer of another protocol (`Upgrade`, from Java's clients) is passed over. What is passed on has
-one length, and no field of this connection (RFC 9110, 7.6.1).
+Trailers are dropped. An offer of another protocol (`Upgrade`, as Java's clients send it) is passed over. What is passed
+on has one length, and no field of this connection (RFC 9110, 7.6.1).
 """
 
 from __future__ import annotations
@@ -164,8 +164,8 @@ class RequestReader:
         offering, self._offering = self._offering, None
         if offering is not None and self.whole and self.whole[-1] is offering:
             self._resumed = self.whole.pop()
-            chunked = offering.length is None
-            framing = b"transfer-encoding: chunked" if chunked else b"content-length: %d" % offering.length
+            length = offering.length
+            framing = b"transfer-encoding: chunked" if length is None else b"content-length: %d" % length
             self._parser.feed_data(b"POST / HTTP/1.1\r\n" + framing + b"\r\n\r\n")
 
     # What httptools calls.

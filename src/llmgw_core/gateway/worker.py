@@ -124,6 +124,8 @@ class Worker:
         if target in self._good_targets and request.method == b"POST":
             needs_key = True
         else:
+            if target[:4].lower() == b"http":
+                target = request.target = _origin_form(target)
             path = target.partition(b"?")[0]
             refusal = _judge_path(request.method, path)
             if refusal is not None:
@@ -268,12 +270,21 @@ class Worker:
 
 def _judge_path(method: bytes, path: bytes) -> Refusal | None:
     if path in _OWN_PATHS or path.startswith(b"/v1/models/"):
-        return None if method == b"GET" else Refusal(405, "only GET is understood here", "bad_method", allow="GET")
+        allowed = method in (b"GET", b"HEAD")
+        return None if allowed else Refusal(405, "only GET is understood here", "bad_method", allow="GET, HEAD")
     if not path.startswith(b"/v1/") or b".." in path or b"//" in path or b"%" in path:
         return Refusal(404, "there is nothing at this path; models are served under /v1", "not_found")
     if method != b"POST":
         return Refusal(405, "only POST is passed on to models", "bad_method", allow="POST")
     return None
+
+
+def _origin_form(target: bytes) -> bytes:
+    """Some clients send to a gateway what they would send to a proxy (RFC 9112, 3.2.2)."""
+    scheme, _, rest = target.partition(b"://")
+    if scheme.lower() not in (b"http", b"https"):
+        return target
+    return b"/" + rest.partition(b"/")[2]
 
 
 def _unquote(text: bytes) -> str:
