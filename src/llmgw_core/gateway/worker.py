@@ -170,10 +170,12 @@ class Worker:
         key = request.held_key or ANYBODY
         try:
             name = read_model(request.body, request.content_type)
+            model = self._by_name.get(name)
+            if model is not None and name != model.route.name:
+                request.body = bytearray(rename_model(request.body, request.content_type, name, model.route.name))
         except BadBody as error:
             self._refuse(client, request, Refusal(400, str(error), "bad_body", error.param))
             return
-        model = self._by_name.get(name)
         if model is None or not key.may_use(model.route.name):
             self._refuse(client, request, self._no_such_model(name))
             return
@@ -181,8 +183,6 @@ class Worker:
         if refusal is not None:
             self._refuse(client, request, refusal)
             return
-        if name != model.route.name:
-            request.body = bytearray(rename_model(request.body, request.content_type, name, model.route.name))
         client.begin(Exchange(self, client, request, model, key))
 
     def _no_such_model(self, name: str) -> Refusal:
@@ -249,7 +249,9 @@ class Worker:
         self.held_bytes = held
 
         while self._paused:
-            self.poller.change(self._paused.pop(), READ)
+            listener = self._paused.pop()
+            if listener.fileno() >= 0:
+                self.poller.change(listener, READ)
 
     def pause(self, listener: socket.socket) -> None:
         """Take no connections there until the next sweep."""
