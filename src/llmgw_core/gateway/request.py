@@ -144,6 +144,8 @@ class RequestReader:
             except httptools.HttpParserUpgrade as upgrade:
                 rest = rest[upgrade.args[0] :]
                 self._pass_over_offer()
+            except httptools.HttpParserCallbackError:
+                raise  # our own fault
             except httptools.HttpParserError as error:
                 self._refuse(malformed(str(error)))
                 break
