@@ -32,10 +32,13 @@ LOOK_EVERY_S = 0.002
 
 
 class Poller:
-    """The sockets of one process, and whom their news concern. `now` is `time.monotonic()` of this round."""
+    """The sockets of one process, and whom their news concern. `now` is what `clock` says, in this round."""
 
-    def __init__(self, *, portable: bool = not hasattr(select, "epoll")) -> None:
-        self.now = time.monotonic()
+    def __init__(
+        self, *, portable: bool = not hasattr(select, "epoll"), clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self.clock = clock
+        self.now = clock()
         self._set = select.poll() if portable else select.epoll()
         self._handlers: dict[int, Handler] = {}
         self._closing: list[socket.socket] = []
@@ -75,7 +78,8 @@ class Poller:
 
     def _turn(self) -> None:
         """All that is there, for at most a slice of time."""
-        begun = self.now = time.monotonic()
+        clock = self.clock
+        begun = self.now = clock()
         poll, handlers = self._set.poll, self._handlers
         while events := poll(0):
             self._in_round = True
@@ -84,7 +88,7 @@ class Poller:
                 if handler is not None:
                     handler(event)
             self._really_close()
-            self.now = time.monotonic()
+            self.now = clock()
             if self.now - begun > SLICE_S:
                 return
 

@@ -235,7 +235,7 @@ class Worker:
 
     def sweep(self) -> None:
         """Deadlines, clients that take nothing, and connections that are no more."""
-        now = self.poller.now = time.monotonic()
+        now = self.poller.now = self.poller.clock()
         held = 0
         for flow in [*self.flows]:
             if flow.connection is None:
