@@ -174,9 +174,8 @@ class Upstream(Flow):
     def _receive_head(self, exchange: Exchange, data: bytes) -> None:
         self.state = State.HEAD
         self._head += data
-        if len(self._head) > HEAD_BYTES + len(data):
-            exchange.fail("nonsense", f"the head of its answer has over {HEAD_BYTES // 1024} KiB")
-        if not self.status or self.exchange is not exchange:
+        if not self.status:
+            self._check_head(exchange, len(self._head))
             return
         end = 0
         for _ in range(self._informed + 1):
@@ -184,9 +183,16 @@ class Upstream(Flow):
                 exchange.fail("nonsense", "its answer is no HTTP: an empty line before it, or no status")
                 return
             end = self._head.find(_HEAD_END, end) + len(_HEAD_END)
+        if not self._check_head(exchange, end):
+            return
         rest, self._head = self._head[end:], b""
         self.state = State.BODY
         exchange.answer(self.status, self.reason, self.fields, rest)
+
+    def _check_head(self, exchange: Exchange, size: int) -> bool:
+        if size > HEAD_BYTES:
+            exchange.fail("nonsense", f"the head of its answer has over {HEAD_BYTES // 1024} KiB")
+        return size <= HEAD_BYTES
 
     def ended(self) -> None:
         exchange = self.exchange
