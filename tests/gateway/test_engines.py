@@ -12,6 +12,7 @@ from llmgw_core.testing.gateway_rig import (
     LAST_CHUNK,
     NO_MORE,
     Act,
+    Step,
     a_gateway,
     answer,
     chunk,
@@ -70,7 +71,8 @@ async def test_an_engine_that_closes_idle_connections_fails_no_request(portable:
 async def test_an_engine_that_closes_as_the_next_request_is_sent_fails_none() -> None:  # G06
     async with a_gateway() as rig:
         # Every second request meets a connection that dies of it, and is sent anew on a fresh one.
-        engine = await rig.engine([GOOD], *[[Act.RESET], [GOOD]] * 50)
+        scripts: list[list[Step]] = [[GOOD], *([Act.RESET], [GOOD]) * 50]
+        engine = await rig.engine(*scripts)
         await rig.route(engine)
         client = await rig.client()
         assert [(await client.ask(post())).status for _ in range(50)] == [200] * 50
@@ -334,8 +336,12 @@ async def test_a_length_without_its_body_is_lost() -> None:
 
 @pytest.mark.parametrize(
     ("fields", "kept"),
-    [(b"HTTP/1.0 200 OK\r\nconnection: keep-alive\r\n", True), (b"HTTP/1.0 200 OK\r\n", False)]
-    + [(HEAD + b"connection: close\r\n", False), (HEAD, True)],
+    [
+        (b"HTTP/1.0 200 OK\r\nconnection: keep-alive\r\n", True),
+        (b"HTTP/1.0 200 OK\r\n", False),
+        (HEAD + b"connection: close\r\n", False),
+        (HEAD, True),
+    ],
 )
 async def test_a_connection_is_kept_as_the_engine_says(fields: bytes, kept: bool) -> None:
     async with a_gateway() as rig:
