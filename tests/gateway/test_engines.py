@@ -71,8 +71,8 @@ async def test_an_engine_that_closes_idle_connections_fails_no_request(portable:
 async def test_an_engine_that_closes_as_the_next_request_is_sent_fails_none() -> None:  # G06
     async with a_gateway() as rig:
         # Every second request meets a connection that dies of it, and is sent anew on a fresh one.
-        scripts: list[list[Step]] = [[GOOD], *([Act.RESET], [GOOD]) * 50]
-        engine = await rig.engine(*scripts)
+        by_turns: list[list[Step]] = [[Act.RESET], [GOOD]]
+        engine = await rig.engine([GOOD], *by_turns * 50)
         await rig.route(engine)
         client = await rig.client()
         assert [(await client.ask(post())).status for _ in range(50)] == [200] * 50

@@ -4,7 +4,7 @@
     -------------------------------------------   --------------------------------------------------
     waits for a request                           `idle_s`
     has sent a part of one                        `head_s`, and one second more for each 16 KiB of it
-    gets an answer                                never, as long as it takes a byte in `STUCK_S`
+    gets an answer                                never, as long as it takes some 64 KiB of it in `STUCK_S`
     was refused within a request, or has sent     `LINGER_S` in which nothing came, once the last answer is
     more after the last one that it may send      sent, or `LONGEST_LINGER_S`; what comes is passed over
 
@@ -73,6 +73,8 @@ class Client(Flow):
             if not self.kept_bytes:
                 self.deadline = min(self._since + LONGEST_LINGER_S, self.poller.now + LINGER_S)
             return
+        if self._reader.current is None:
+            self._since = self.poller.now
         self._taken_bytes += len(data)
         self._reader.feed(data)
         self._go_on()
@@ -112,8 +114,7 @@ class Client(Flow):
             if self.worker.is_stopping:
                 self.close_when_sent()
             return
-        begun = max(self._since, partial.began)
-        self.deadline = begun + settings.head_s + self._taken_bytes / SLOWEST_BYTES_S
+        self.deadline = self._since + settings.head_s + self._taken_bytes / SLOWEST_BYTES_S
         if reader.in_body and partial.expects_continue and partial.minor:
             partial.expects_continue = False
             self.write(_CONTINUE)
