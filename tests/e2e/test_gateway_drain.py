@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from attrs import define, field
 
-from llmgw_core.model.route import Lingering
+from llmgw_core.model.route import Lingering, RouteTable, Target
 from llmgw_core.testing.cluster import Cluster, Daemon, running_cluster, wait_until
 from llmgw_core.testing.light_gateway import LightGateway, running_gateway
 from llmgw_core.testing.sim_model import sim_model
@@ -24,6 +24,7 @@ class Fleet:
     cluster: Cluster
     control: Daemon
     gateway: LightGateway
+    agents: dict[str, Daemon]
     seen: int = field(init=False)
     """Events of before."""
 
@@ -54,12 +55,11 @@ class Fleet:
 def _fleet(tmp_path: Path) -> Iterator[Fleet]:
     with running_cluster(tmp_path, lost_after_s=LOST_AFTER_S) as cluster:
         control = cluster.start_control("--soak", "0.3")
-        for name in ("n1", "n2"):
-            cluster.start_agent(name, gpus=1)
+        agents = {name: cluster.start_agent(name, gpus=1) for name in ("n1", "n2")}
         with running_gateway(cluster) as gateway:
             cluster.apply(sim_model("m"), "--wait")
             gateway.wait_for_targets("m/1")
-            yield Fleet(cluster, control, gateway)
+            yield Fleet(cluster, control, gateway, agents)
 
 
 def test_an_original_goes_only_when_the_gateway_knows_its_replacement_and_has_no_request_left_there(
@@ -110,6 +110,28 @@ def test_a_control_plane_that_starts_anew_waits_for_the_gateways_of_before(fleet
     assert fleet.runs(first), "nobody knows yet what the gateway does"
     fleet.wait_for("gateway not waited for")
     wait_until(lambda: not fleet.runs(first), "the original stops")
+
+
+def test_a_control_plane_that_starts_anew_leads_to_what_was_ready_before_its_agents_are_back(fleet: Fleet) -> None:
+    before = fleet.gateway.targets("m/1")
+    for agent in fleet.agents.values():
+        agent.signal(signal.SIGSTOP)
+    fleet.gateway.kill()
+    fleet.control.kill()
+    fleet.cluster.start_control("--soak", "0.3")
+    with running_gateway(fleet.cluster, "other") as gateway:
+        assert gateway.tables
+        assert all(targets_in(table) == before for table in gateway.tables)
+        for agent in fleet.agents.values():
+            agent.signal(signal.SIGCONT)
+        for name in fleet.agents:
+            fleet.cluster.wait_for_state(name, "online")
+        assert fleet.cluster.wait_for_replica("m/1")["address"] == f"{before[0].address}:{before[0].port}"
+        assert all(targets_in(table) == before for table in gateway.tables)
+
+
+def targets_in(table: RouteTable) -> list[Target]:
+    return [target for model in table.models for target in model.targets]
 
 
 def test_an_engine_that_dies_waits_for_nobody(fleet: Fleet) -> None:
