@@ -9,6 +9,7 @@ often as allowed, is never refused.
 from __future__ import annotations
 
 MINUTE_S = 60.0
+_ROUNDING = 1e-6
 BUSY_S = 1.0
 """After which to try again where too many requests are in flight: nobody knows when one ends."""
 
@@ -19,4 +20,4 @@ def wait_for_rate(now: float, this_minute: int, minute_before: int, most: int) -
     if this_minute >= most:
         return MINUTE_S - passed
     seen = minute_before * (MINUTE_S - passed) / MINUTE_S + this_minute
-    return (seen - most) * MINUTE_S / minute_before if seen > most else 0.0
+    return (seen - most) * MINUTE_S / minute_before if seen > most + _ROUNDING else 0.0
