@@ -24,6 +24,7 @@ class Users:
 
     address: str
     models: Sequence[str]
+    key: str = ""
     answered: int = 0
     failures: list[str] = field(factory=list)
     _enough: threading.Event = field(factory=threading.Event)
@@ -49,7 +50,7 @@ class Users:
     def _ask_again_and_again(self, model: str, streamed: bool) -> None:
         while not self._enough.is_set():
             try:
-                ask_model(self.address, model, streamed=streamed)
+                ask_model(self.address, model, self.key, streamed=streamed)
             except Unanswered as error:
                 with self._lock:
                     self.failures.append(f"{model}, {'streamed' if streamed else 'plain'}: {error}")
@@ -58,13 +59,14 @@ class Users:
                     self.answered += 1
 
 
-def ask_model(address: str, model: str, *, streamed: bool = False) -> str:
+def ask_model(address: str, model: str, key: str = "", *, streamed: bool = False) -> str:
     """What the model says; raises `Unanswered`."""
     wanted = {"model": model, "max_tokens": TOKENS, "messages": [{"role": "user", "content": "Who are you?"}]}
     body = json.dumps({**wanted, "stream": streamed})
+    headers = {"content-type": "application/json"} | ({"authorization": f"Bearer {key}"} if key else {})
     connection = http.client.HTTPConnection(address, timeout=REQUEST_S)
     try:
-        connection.request("POST", "/v1/chat/completions", body, {"content-type": "application/json"})
+        connection.request("POST", "/v1/chat/completions", body, headers)
         answer = connection.getresponse()
         text = answer.read().decode()
     except (OSError, http.client.HTTPException, UnicodeDecodeError) as error:
