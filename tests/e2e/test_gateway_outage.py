@@ -11,6 +11,7 @@ import os
 import signal
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -176,13 +177,13 @@ def test_a_gateway_serves_by_its_last_routes_before_there_is_a_control_plane(fle
 def test_a_stopped_gateway_answers_what_it_has(fleet: Fleet) -> None:
     fleet.apply(small())
     wait_for_model(fleet, "small")
-    connection = http.client.HTTPConnection(fleet.gateway.address, timeout=20)
     body = {"model": "small", "max_tokens": 40, "stream": True, "messages": [{"role": "user", "content": "Hi"}]}
-    connection.request("POST", "/v1/chat/completions", json.dumps(body), {"authorization": f"Bearer {fleet.key}"})
-    pieces = streamed(connection.getresponse())
-    next(pieces)
-    fleet.gateway.daemon.signal(signal.SIGTERM)
-    assert len(list(pieces)) >= 39  # and it ends as it should
+    with closing(http.client.HTTPConnection(fleet.gateway.address, timeout=20)) as connection:
+        connection.request("POST", "/v1/chat/completions", json.dumps(body), {"authorization": f"Bearer {fleet.key}"})
+        pieces = streamed(connection.getresponse())
+        next(pieces)
+        fleet.gateway.daemon.signal(signal.SIGTERM)
+        assert len(list(pieces)) >= 39  # and it ends as it should
     fleet.gateway.daemon.process.wait(10)
     assert fleet.gateway.daemon.process.returncode == 0
 
