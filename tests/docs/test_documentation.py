@@ -275,7 +275,7 @@ def metric_names() -> list[str]:
 
 
 @pytest.mark.parametrize(
-    "command, name", [(control, "reference-control-and-agent.md"), (gateway, "reference-gateway.md")]
+    ("command", "name"), [(control, "reference-control-and-agent.md"), (gateway, "reference-gateway.md")]
 )
 def test_every_option_of_the_daemons_is_in_the_reference(command: click.Command, name: str) -> None:
     options = {option for each in command.params if isinstance(each, click.Option) for option in each.opts}
