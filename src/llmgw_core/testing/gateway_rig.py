@@ -22,7 +22,8 @@ from attrs import define, evolve, field, frozen
 
 from llmgw_core.gateway.access_log import AccessLog
 from llmgw_core.gateway.board import ATTEMPTS, IN_FLIGHT, KEY_CELLS, KEYS, Board, attempt_cell, key_cell
-from llmgw_core.gateway.listener import Listener, open_listeners
+from llmgw_core.gateway.client import Client
+from llmgw_core.gateway.listener import Listener, NewClient, open_listeners
 from llmgw_core.gateway.place import Places, assign_places
 from llmgw_core.gateway.poller import Poller
 from llmgw_core.gateway.settings import DataSettings
@@ -390,6 +391,7 @@ class Rig:
     board: Board
     poller: Poller
     worker: Worker
+    listener: Listener
     port: int
     clock: Clock
     now: list[float]
@@ -481,6 +483,7 @@ async def a_gateway(
     board: Board | None = None,
     number: int = 0,
     authenticates: bool = False,
+    new_client: NewClient = Client,
     **settings: Any,
 ) -> AsyncIterator[Rig]:
     clock, faults, now = Clock(), _Faults(), [1_800_000_000.0]
@@ -490,12 +493,12 @@ async def a_gateway(
     worker = Worker(given, poller, board, number, log, lambda: now[0])
     [[accepting]] = open_listeners("127.0.0.1", 0, 1)
     port = accepting.getsockname()[1]
-    listener = Listener(worker, accepting)
+    listener = Listener(worker, accepting, new_client)
     logging.getLogger("llmgw.gateway").addHandler(faults)
     try:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(poller.run)
-            rig = Rig(nursery, board, poller, worker, port, clock, now)
+            rig = Rig(nursery, board, poller, worker, listener, port, clock, now)
             yield rig
             nursery.cancel_scope.cancel()
     finally:
