@@ -205,3 +205,12 @@ def test_who_waits_is_told_why_nothing_is_ready(fleet: Fleet) -> None:
     starting = wait_until(lambda: refusal("late", "starting"), "why late is not ready")
     assert "no replica of late is ready: 1 starting" in starting
     assert time.monotonic() - begun < 20
+
+
+def test_nobody_waits_for_a_gateway_that_has_said_goodbye(fleet: Fleet) -> None:
+    fleet.apply(small())
+    wait_for_model(fleet, "small")
+    assert [each["name"] for each in json.loads(fleet.cluster.ctl("gateways", "--json"))] == ["gw"]
+    fleet.gateway.daemon.signal(signal.SIGTERM)
+    fleet.gateway.daemon.process.wait(10)
+    assert json.loads(fleet.cluster.ctl("gateways", "--json")) == []

@@ -1,4 +1,4 @@
-"""Real llama.cpp replicas behind a real gateway: users stream all the time, and notice nothing of what is done.
+"""Real llama.cpp replicas behind a real gateway: users stream all the time, and notice nothing of what is done."""
 
 from __future__ import annotations
 

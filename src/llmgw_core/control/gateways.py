@@ -20,11 +20,12 @@ from llmgw_core.control.visit import Visit
 from llmgw_core.errors import LlmgwError
 from llmgw_core.net.link import LinkClosed, TooLong
 from llmgw_core.plan.admission import Caller
-from llmgw_core.store.change import CertificateSeen, Change, GatewayConnected
+from llmgw_core.store.change import CertificateSeen, Change, GatewayConnected, GatewayForgotten
 from llmgw_core.wire.message import (
     PROTOCOL,
     Heartbeat,
     HeartbeatSeen,
+    Leaving,
     Message,
     RenewCertificate,
     Routes,
@@ -172,6 +173,9 @@ class _Conversation:
                 await self.connection.say(HeartbeatSeen(number))
             case RoutesTaken(version=version, lingering=lingering):
                 self.subscription.taken(version, lingering)
+            case Leaving():
+                self.subscription.close()
+                await _store(self.plane, GatewayForgotten(*self.subscription.who))
             case RenewCertificate(request_pem=request):
                 await self.connection.say(await renew_certificate(self.plane, self.connection, request))
             case Unknown():

@@ -114,6 +114,7 @@ async def _run_alone(settings: GatewaySettings, name: str, doors: Doors) -> None
     async with trio.open_nursery() as nursery:
         nursery.start_soon(following.keep)
         await serve(worker, poller, doors, log, _wait_for_signal, settings.drain_s)
+        await following.leave()
         nursery.cancel_scope.cancel()
 
 
@@ -138,6 +139,7 @@ async def _run_link(settings: GatewaySettings, name: str, child: Child) -> None:
     async with trio.open_nursery() as nursery:
         nursery.start_soon(following.keep)
         await _wait_for_end(child)
+        await following.leave()
         nursery.cancel_scope.cancel()
 
 

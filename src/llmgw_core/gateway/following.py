@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import os
+from contextlib import suppress
 from importlib.metadata import version
 
 import trio
@@ -24,11 +25,13 @@ from llmgw_core.wire.message import (
     ROUTES_LIMIT_BYTES,
     CertificateRenewed,
     Hello,
+    Leaving,
     Routes,
     RoutesTaken,
     Welcome,
 )
 
+LEAVE_S = 2.0
 _log = logging.getLogger("llmgw.gateway")
 
 
@@ -41,6 +44,7 @@ class Following:
     credentials: CredentialFiles
     routing: Routing
     instance: str = field(factory=lambda: os.urandom(8).hex())
+    _link: Link | None = None
 
     async def keep(self) -> None:
         """Until cancelled."""
@@ -51,11 +55,19 @@ class Following:
         welcome = await greet(link, Hello(PROTOCOL, self.name, version("llmgw-core"), self.instance))
         heartbeat_s = welcome.heartbeat_s if isinstance(welcome, Welcome) else HEARTBEAT_S
         _log.info("connected", extra={"server": str(self.server)})
+        self._link = link
         async with trio.open_nursery() as nursery:
             nursery.start_soon(beat, link, heartbeat_s)
             nursery.start_soon(renewal.watch, link)
             nursery.start_soon(self._tell_taken, link)
             await self._hear(link, heartbeat_s, renewal)
+
+    async def leave(self) -> None:
+        """Say that nobody has to wait for it any more, if it can be said."""
+        if self._link is not None:
+            with trio.move_on_after(LEAVE_S), suppress(LinkClosed):
+                await self._link.say(Leaving())
+                await self._link.close("the gateway stops")
 
     async def _hear(self, link: Link, heartbeat_s: float, renewal: Renewal) -> None:
         while True:
