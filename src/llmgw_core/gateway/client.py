@@ -95,8 +95,7 @@ class Client(Flow):
                     break
         finally:
             self._going_on = False
-        if not self._lingering:
-            self._wait()
+        self._wait()
 
     @property
     def _takes_requests(self) -> bool:
@@ -104,8 +103,8 @@ class Client(Flow):
 
     def _wait(self) -> None:
         reader = self._reader
-        self.read_on(not (reader.whole or reader.refusal))
-        if self.exchange is not None or not self.is_open:
+        self.read_on(self._lingering or not (reader.whole or reader.refusal))
+        if self.exchange is not None or not self._takes_requests:
             return
         settings, partial = self.worker.settings, reader.current
         if partial is None:

@@ -48,6 +48,7 @@ _WORDS = {
     _ANSWER_TIMEOUT: "did not begin to answer in time",
     _STALLED: "went silent within its answer",
 }
+_NO_ROOM = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM, errno.EADDRNOTAVAIL)
 _AGAIN = (_REFUSED, _CONNECT_TIMEOUT, _LOST_BEFORE)
 _TIMEOUTS = (_CONNECT_TIMEOUT, _ANSWER_TIMEOUT)
 
@@ -130,7 +131,11 @@ class Exchange:
             upstream = upstream or self._connect(replica)
         except OSError as error:
             replica.end()
-            self._retry_or_give_up(_REFUSED if error.errno != errno.ETIMEDOUT else _CONNECT_TIMEOUT)
+            if error.errno in _NO_ROOM:
+                said = f"the gateway has no room for another connection: {error.strerror}"
+                self._refuse(Refusal(503, said, "overloaded", retry_after_s=self.worker.settings.retry_after_s))
+            else:
+                self._retry_or_give_up(_REFUSED)
             return
         self.upstream = upstream
         settings, request = self.worker.settings, self.request

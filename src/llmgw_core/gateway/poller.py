@@ -6,7 +6,8 @@ own, which stays armed, and trio waits for that set alone: its descriptor is rea
 
 Rules: handlers are called one after the other and never wait; a socket that a handler closes is really closed after the
 last handler of the round, so that its number cannot mean another socket while events of the round are left; after
-`SLICE_S` the other tasks of the process get their turn.
+`SLICE_S` the other tasks of the process get their turn. A process that does little else may linger: once something came
+it waits here a little for more, and spares trio's round (measured: a tenth of a streamed chunk's CPU).
 """
 
 from __future__ import annotations
@@ -27,6 +28,8 @@ GONE = 0x2000 if hasattr(select, "epoll") else 0
 """The peer sends no more, though what it sent may still be unread. Elsewhere than on Linux, reading tells."""
 
 SLICE_S = 0.01
+LINGER_S = 0.008
+"""For a process that serves users and nothing else."""
 LOOK_EVERY_S = 0.002
 """Where there is no epoll: how often the sockets are looked at."""
 
@@ -35,9 +38,14 @@ class Poller:
     """The sockets of one process, and whom their news concern. `now` is what `clock` says, in this round."""
 
     def __init__(
-        self, *, portable: bool = not hasattr(select, "epoll"), clock: Callable[[], float] = time.monotonic
+        self,
+        *,
+        portable: bool = not hasattr(select, "epoll"),
+        clock: Callable[[], float] = time.monotonic,
+        linger_s: float = 0.0,
     ) -> None:
         self.clock = clock
+        self._linger_s = 0.0 if portable else linger_s
         self.now = clock()
         self._set = select.poll() if portable else select.epoll()
         self._handlers: dict[int, Handler] = {}
@@ -81,7 +89,9 @@ class Poller:
         clock = self.clock
         begun = self.now = clock()
         poll, handlers = self._set.poll, self._handlers
-        while events := poll(0):
+        wait = 0.0
+        while events := poll(wait):
+            wait = self._linger_s
             self._in_round = True
             for number, event in events:
                 handler = handlers.get(number)
