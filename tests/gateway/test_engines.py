@@ -1,17 +1,20 @@
 """Connections to engines: kept, lost, tried again, and what an engine says that it should not."""
 
+import errno
 import socket
 from collections.abc import Iterator
 
 import pytest
 import trio
 
+from llmgw_core.gateway.exchange import Exchange
 from llmgw_core.gateway.upstream import IDLE_S
 from llmgw_core.model.route import Affinity, ModelRoute, Target
 from llmgw_core.testing.gateway_rig import (
     LAST_CHUNK,
     NO_MORE,
     Act,
+    NotWhole,
     Step,
     a_gateway,
     answer,
@@ -504,3 +507,42 @@ async def test_the_engines_fields_pass_but_those_of_its_connection() -> None:
     assert found.fields["server"] == "uvicorn"
     assert "keep-alive" not in found.fields
     assert found.fields["x-request-id"] == "mine"
+
+
+async def test_that_the_gateway_has_no_room_is_no_fault_of_a_replica(monkeypatch: pytest.MonkeyPatch) -> None:
+    def connect(*_: object) -> None:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    async with a_gateway() as rig:
+        engine = await rig.engine([GOOD])
+        await rig.route(engine)
+        with monkeypatch.context() as patched:
+            patched.setattr(Exchange, "_connect", connect)
+            found = await rig.ask()
+        assert (found.status, found.error["code"], found.fields["retry-after"]) == (503, "overloaded", "5")
+        assert not [name for name in rig.counts() if "errors" in name]
+        assert (await rig.ask()).status == 200
+
+
+async def test_no_connection_can_be_made_at_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    def connect(*_: object) -> None:
+        raise OSError(errno.ENETUNREACH, "Network is unreachable")
+
+    async with a_gateway() as rig:
+        await rig.route(*[await rig.engine([GOOD]) for _ in range(3)])
+        monkeypatch.setattr(Exchange, "_connect", connect)
+        assert [(await rig.ask()).error["code"] for _ in range(3)] == ["refused"] * 3
+
+
+async def test_nothing_is_added_to_an_answer_that_was_broken_off() -> None:
+    async with a_gateway() as rig:
+        go_on = trio.Event()
+        engine = await rig.engine([answer(b"x" * 3_000_000)[:-100], go_on, Act.RESET])
+        await rig.route(engine)
+        client = await rig.client(small=True)
+        await client.send(post() + post(None, "expect: 100-continue")[: -len(wish())])
+        await rig.until(lambda: any(each.is_full for each in rig.worker.flows))
+        go_on.set()
+        with pytest.raises(NotWhole) as broken:
+            await client.answer()
+        assert set(broken.value.got) == set(b"x")
