@@ -3,7 +3,7 @@
     what happens                                   before the answer's first byte          after it
     --------------------------------------------   -------------------------------------   -------------------------
     a connection that was idle is lost             once more there, on a fresh one         the client's is broken off
-    a fresh one is refused or lost, or takes long  once more at another replica; 502, 504   likewise
+    a fresh one is refused or lost, or late        once more at another replica, 502, 504  likewise
     no byte within the time allowed                504                                     likewise
     nonsense                                       502                                     likewise
     the client leaves                              the connection to the engine is closed  likewise
