@@ -1,5 +1,6 @@
 """Engines, clients, tables and time at random: answers come in order, whole or broken, and the books balance."""
 
+import json
 import random
 from contextlib import suppress
 
@@ -171,11 +172,11 @@ _ODD = [
 ]
 
 
-def _spoil(said: bytes, dice: random.Random) -> bytes:
+def _spoil(said: bytes, dice: random.Random, odd: list[bytes] = _ODD) -> bytes:
     for _ in range(dice.randrange(1, 4)):
         at = dice.randrange(len(said) + 1)
         until = dice.choice([at, at, at + 1, at + dice.randrange(20)])
-        said = said[:at] + dice.choice(_ODD) + said[until:]
+        said = said[:at] + dice.choice(odd) + said[until:]
     return said
 
 
@@ -209,3 +210,43 @@ async def test_a_spoilt_answer_is_an_answer_or_broken_and_harms_no_other(seed: i
                 client = await rig.client()
     # An empty line after the end of an answer passes, and the connection is closed.
     assert not b"".join(left_over).strip(b"\r\n")
+
+
+_CHUNKED = post(b"", "transfer-encoding: chunked").replace(b"content-length: 0\r\n", b"")
+ASKED = [
+    post(),
+    _CHUNKED + chunk(wish()[:5]) + chunk(wish()[5:]) + b"0\r\n\r\n",
+    get(),
+    post(wish(), "expect: 100-continue"),
+    post() + get() + post(),
+]
+_ODD_FIELDS = [
+    *(b"Content-Length: 5\r\n", b"Transfer-Encoding: chunked\r\n", b"Connection: close\r\n"),
+    *(b"Upgrade: h2c\r\nConnection: upgrade\r\n", b"Host: y\r\n", b"GET /v1/models HTTP/1.1\r\nHost: x\r\n\r\n"),
+]
+
+
+@pytest.mark.parametrize("seed", range(4))
+async def test_whatever_is_asked_engines_get_whole_requests_only(seed: int) -> None:  # G27
+    dice = random.Random(seed)  # noqa: S311
+    async with a_gateway(portable=seed % 2 == 0) as rig:
+        engine = await rig.engine([answer()])
+        await rig.route(engine)
+        for _ in range(60):
+            said = _spoil(dice.choice(ASKED), dice, [*_ODD, *_ODD_FIELDS])
+            client = await rig.client()
+            with suppress(trio.BrokenResourceError):
+                cut = dice.randrange(len(said) + 1)
+                await client.send(said[:cut])
+                await client.send(said[cut:])
+                await client.stream.send_eof()
+            with suppress(NotWhole):
+                while True:
+                    await client.answer()
+            assert client.ended
+            assert not client.buffer
+        for received in engine.requests:
+            assert received.line.startswith("POST /")
+            assert len(received.values("content-length")) == len(received.values("host")) == 1
+            assert not received.values("transfer-encoding")
+            assert json.loads(received.body)["model"] == "m"

@@ -552,6 +552,20 @@ async def test_a_stopping_gateway_answers_what_runs_and_takes_no_more() -> None:
         await rig.until(lambda: not rig.worker.is_busy)
 
 
+async def test_a_stopping_gateway_is_busy_until_its_answers_are_taken() -> None:
+    async with a_gateway() as rig:
+        engine = await rig.engine([answer(b"x" * 350_000)])
+        await rig.route(engine)
+        client = await rig.client(small=True)
+        await client.send(post())
+        await engine.until(lambda: engine.requests)
+        await rig.until(lambda: not rig.in_flight())
+        rig.worker.stop()
+        assert rig.worker.is_busy
+        assert len((await client.answer()).body) == 350_000
+        await rig.until(lambda: not rig.worker.is_busy)
+
+
 async def test_a_request_id_is_kept_or_made_and_told_to_both_sides() -> None:
     async with a_gateway() as rig:
         engine = await rig.engine([GOOD])
