@@ -75,6 +75,15 @@ def test_renaming(body: bytes, renamed: bytes) -> None:
     assert rename_model(body, b"", "old", "new/1") == renamed
 
 
+@pytest.mark.parametrize(
+    "text", ["\\ud83d", "\\uDE00", "a\\ud83d b\\ude00", "\\ud83d\\ude00 \\ud83d\\ud83d\\ude00", "\\\\ud83d\\ud83d"]
+)
+def test_a_text_that_was_cut_within_an_emoji_is_the_engines_business(text: str) -> None:
+    body = b'{"x":"%b","model":"old \\ud83d\\ude00"}' % text.encode()
+    assert json.loads(body)["model"] == read_model(body, b"") == "old 😀"
+    assert rename_model(body, b"", "old 😀", "new") == body.replace(b"old \\ud83d\\ude00", b"new")
+
+
 def test_a_body_of_many_models_is_refused_at_once() -> None:
     body = b'{"x":[' + b'{"model":"old"},' * 100_000 + b'1],"model":"old"}'
     with pytest.raises(BadBody, match="use the name new"):

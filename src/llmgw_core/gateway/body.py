@@ -46,6 +46,9 @@ _read_named = msgspec.json.Decoder(_Named).decode
 _read_prompted = msgspec.json.Decoder(_Prompted).decode
 _BOUNDARY = re.compile(rb'\bboundary=(?:"([^"]+)"|([^";,\s]+))', re.IGNORECASE)
 _MOST_FIELD_BYTES = 4096
+_HALVES = re.compile(
+    rb"\\u[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F])|(?<!\\u[dD][89abAB]..)\\u[dD][c-fC-F][0-9a-fA-F]{2}"
+)
 
 
 def read_model(body: bytes | bytearray, content_type: bytes) -> str:
@@ -53,12 +56,25 @@ def read_model(body: bytes | bytearray, content_type: bytes) -> str:
     if content_type[:10].lower() == b"multipart/":
         return _read_multipart(body, content_type)
     try:
-        return _read_named(body).model
+        return _name_in(body)
     except msgspec.ValidationError as error:
         raise BadBody(_explain(str(error))) from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         why = "nested too deeply" if isinstance(error, RecursionError) else str(error)
         raise BadBody(f"the request's body is no JSON: {why}", None) from None
+
+
+def _name_in(body: bytes | bytearray) -> str:
+    """As `json.loads` would see it: half of a surrogate pair, from a text that was cut within an emoji, is no fault."""
+    try:
+        return _read_named(body).model
+    except msgspec.ValidationError:
+        raise
+    except msgspec.DecodeError:
+        whole = _HALVES.sub(rb"\\ufffd", body)
+        if whole == body:
+            raise
+        return _read_named(whole).model
 
 
 def _explain(said: str) -> str:
@@ -146,7 +162,7 @@ def _rename_key(body: bytes, old: str, new: str) -> bytes:
     places = list(islice(found, _MOST_PLACES + 1))
     for begin, end in reversed(places) if len(places) <= _MOST_PLACES else ():
         renamed = body[:begin] + made + body[end:]
-        if _read_named(renamed).model == new:
+        if _name_in(renamed) == new:
             return renamed
     raise BadBody(f"the request's body has too many fields `model`; use the name {new} instead of {old}")
 
