@@ -24,7 +24,7 @@ from llmgw_core.gateway.client import STUCK_S, Client
 from llmgw_core.gateway.exchange import Exchange
 from llmgw_core.gateway.flow import Flow
 from llmgw_core.gateway.held_key import ANYBODY, HeldKeys
-from llmgw_core.gateway.metrics import render_metrics
+from llmgw_core.gateway.metrics import KIND, render_metrics
 from llmgw_core.gateway.model_list import list_models, tell_model
 from llmgw_core.gateway.place import Places, attempt_name
 from llmgw_core.gateway.poller import READ, Poller
@@ -197,7 +197,7 @@ class Worker:
 
     def _own_page(self, request: Request, path: bytes) -> tuple[int, bytes, str]:
         if path == b"/metrics":
-            return 200, self.metrics(), "text/plain; version=0.0.4; charset=utf-8"
+            return 200, self.metrics(), KIND
         if path == b"/health":
             ready = self._table is not None and not self.is_stopping
             return (200 if ready else 503), encode_json({"status": "ok" if ready else "no routes"}), "application/json"
