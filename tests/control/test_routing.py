@@ -139,6 +139,22 @@ async def test_a_gateway_that_does_not_take_its_table_is_silent_from_when_there_
     assert clock.silent_since() == [None]
 
 
+async def test_a_gateway_that_says_the_same_again_is_silent_all_the_same() -> None:
+    """One of its workers hangs, say: the table is never taken, and what lingers changes all the time."""
+    clock = Clock()
+    clock.publish(1)
+    gateway = clock.book.subscribe("edge")
+    table = await take(gateway)
+    clock.now += 5.0
+    clock.publish(2)
+    for requests in range(3):
+        clock.now += 5.0
+        gateway.taken(table.version, (Lingering("m/1", 0, requests + 1),))
+        assert clock.silent_since() == [NOW + 5.0]
+    await take(gateway)
+    assert clock.silent_since() == [None]
+
+
 async def test_one_that_went_is_remembered_with_what_it_had_until_nobody_waits_for_it() -> None:
     clock = Clock()
     clock.publish(1)

@@ -110,10 +110,13 @@ class Subscription:
         self._given = {number: each for number, each in self._given.items() if number >= version}
         kept = tuple(each for each in lingering if each.requests > 0)[:MOST_LINGERING]
         changed = (self.attempts, self.lingering) != (given.attempts, kept)
+        is_another = version != self.version
         self.version, self.attempts, self.lingering = version, given.attempts, kept
         latest = self._routes.latest
-        is_behind = latest is not None and version < latest.table.version
-        self.behind_since = self._routes.now() if is_behind else None
+        if latest is None or version >= latest.table.version:
+            self.behind_since = None
+        elif is_another or self.behind_since is None:  # to say the same again is not to follow
+            self.behind_since = self._routes.now()
         if changed:
             self._routes.look_again()
 

@@ -1,7 +1,8 @@
 """From a table to all workers, and what they have made of it.
 
 Rules: a table is on disk before it counts, as far as the disk takes it; it is taken when every worker goes by it; what
-lingers is every request at an attempt to which the table leads no more.
+lingers is every request at an attempt to which the table leads no more, also one that a worker begins by an older table
+while this one is on its way to it.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import trio
 
 from llmgw_core.gateway.board import Board
 from llmgw_core.gateway.place import Places, assign_places, attempt_name
-from llmgw_core.gateway.route_file import ROUTE_FILE, BadRouteFile, Routed, read_routes, write_routes
+from llmgw_core.gateway.route_file import ROUTE_FILE, BadRouteFile, Routed, parse_routes, read_routes, write_routes
 from llmgw_core.model.route import Lingering, RouteTable
 
 LOOK_EVERY_S = 0.05
@@ -35,12 +36,10 @@ class Routing:
         """Places of attempts to which the table leads no more."""
         self._news = trio.Event()
 
-    def load(self) -> None:
-        """Go by what was on disk."""
-        if self._file is None:
-            return
+    def load(self, last: bytes = b"") -> None:
+        """Go by what was on disk; or by `last`, which the workers have of an earlier life of this process."""
         try:
-            routed = read_routes(self._file)
+            routed = parse_routes(last) if last else read_routes(self._file) if self._file is not None else None
         except BadRouteFile as error:
             _log.error("the last routes are of no use", extra={"reason": str(error)})
             return
@@ -50,7 +49,7 @@ class Routing:
     async def take(self, table: RouteTable) -> None:
         """What the control plane says now."""
         before = self._routed.places if self._routed is not None else Places()
-        routed = Routed(table, assign_places(before, table, [each for each, busy in self._busy().items() if busy]))
+        routed = Routed(table, assign_places(before, table, self._may_linger()))
         if self._file is not None:
             try:
                 await trio.to_thread.run_sync(write_routes, self._file, routed)
@@ -59,17 +58,21 @@ class Routing:
         self._hand_on(routed)
 
     def _hand_on(self, routed: Routed) -> None:
-        named = {attempt_name(target) for model in routed.table.models for target in model.targets}
+        named = _attempts(routed.table)
         self._unrouted = {name: place for name, place in routed.places.attempts.items() if name not in named}
         self._routed = routed
         self._publish(routed)
         self._news.set()
         self._news = trio.Event()
 
-    def _busy(self) -> dict[str, int]:
-        """Requests at attempts, by name."""
-        places = self._routed.places.attempts if self._routed is not None else {}
-        return {name: self._board.in_flight(place) for name, place in places.items()}
+    def _may_linger(self) -> set[str]:
+        """Names of attempts that have requests, or may get one before every worker goes by the next table."""
+        if self._routed is None:
+            return set()
+        places, table = self._routed.places.attempts, self._routed.table
+        if self.taken() != table.version:
+            return set(places)
+        return _attempts(table) | {name for name, place in places.items() if self._board.in_flight(place)}
 
     def taken(self) -> int:
         """The version by which every worker goes; 0 before there is one."""
@@ -89,3 +92,7 @@ class Routing:
             is_settled = self._routed is None or (now[0] == self._routed.table.version and not now[1])
             with trio.move_on_after(inf if is_settled else LOOK_EVERY_S):
                 await news.wait()
+
+
+def _attempts(table: RouteTable) -> set[str]:
+    return {attempt_name(target) for model in table.models for target in model.targets}
