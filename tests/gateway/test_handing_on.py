@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 import trio
 
-from llmgw_core.gateway.board import Board, attempt_cell
-from llmgw_core.gateway.route_file import ROUTE_FILE, Routed, render_routes
+from llmgw_core.gateway.board import ATTEMPTS, Board, attempt_cell
+from llmgw_core.gateway.place import Places
+from llmgw_core.gateway.route_file import ROUTE_FILE, BadRouteFile, Routed, parse_routes, render_routes
 from llmgw_core.gateway.routing import Routing
 from llmgw_core.model.route import Lingering, ModelRoute, RouteTable, Target
 
@@ -76,3 +77,26 @@ async def test_a_link_that_is_started_again_goes_by_what_its_workers_have(gatewa
     assert again.lingering() == (Lingering("m/1", 1, 1),)
     with trio.fail_after(1):
         assert await again.next_taken(None) == (2, (Lingering("m/1", 1, 1),))
+
+
+GOOD = render_routes(Routed(a_table(1, 1), Places(attempts={"m/1@1": 1})))
+
+
+@pytest.mark.parametrize(
+    ("good", "bad"),
+    [
+        (b'"m/1@1": 1}', b'"m/1@1": %d}' % ATTEMPTS),
+        (b'"m/1@1": 1}', b'"m/1@1": -1}'),
+        (b'"m/1@1": 1}', b'"m/1": 1}'),
+        (b'"replicas": {}', b'"replicas": {"m/1": 1000000}'),
+        (b'"replicas": {}', b'"others": {}'),
+        (b'"replicas": {}', b'"replicas": ' + b"[" * 100_000),
+        (b":18000", b":99999999"),
+        (b"\n", b""),
+    ],
+)
+def test_what_no_gateway_wrote_is_damaged(good: bytes, bad: bytes) -> None:
+    assert parse_routes(GOOD).table.version == 1
+    assert good in GOOD
+    with pytest.raises(BadRouteFile, match="damaged"):
+        parse_routes(GOOD.replace(good, bad))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +16,15 @@ import attrs
 from attrs import frozen
 
 from llmgw_core.errors import LlmgwError
+from llmgw_core.gateway.board import ATTEMPTS, KEYS, MODELS, REPLICAS
 from llmgw_core.gateway.place import Places
 from llmgw_core.model.route import RouteTable
 from llmgw_core.wire.message import Routes
 from llmgw_core.wire.text import Garbage, decode, encode
 
 ROUTE_FILE = "routes.json"
+_MOST = {"attempts": ATTEMPTS, "keys": KEYS, "replicas": REPLICAS, "models": MODELS}
+_ATTEMPT = re.compile(r".+@\d{1,18}", re.DOTALL)
 
 
 class BadRouteFile(LlmgwError):
@@ -46,14 +50,19 @@ def parse_routes(text: bytes) -> Routed:
         message = decode(first)
         if not isinstance(message, Routes):
             raise Garbage("not a table of routes")
-        return Routed(message.table, Places(**{name: _placed(each) for name, each in json.loads(second).items()}))
-    except (ValueError, TypeError, AttributeError, Garbage) as error:
+        places = {name: _placed(each, _MOST[name]) for name, each in json.loads(second).items()}
+        if not all(_ATTEMPT.fullmatch(name) for name in places.get("attempts", ())):
+            raise ValueError("an attempt without a number")
+        if not all(0 < target.port < 65536 for model in message.table.models for target in model.targets):
+            raise ValueError("a port that is none")
+        return Routed(message.table, Places(**places))
+    except (ValueError, TypeError, AttributeError, KeyError, RecursionError, Garbage) as error:
         raise BadRouteFile(f"damaged: {error}") from error
 
 
-def _placed(places: Any) -> dict[str, int]:
-    if not all(type(place) is int and place >= 0 for place in places.values()):
-        raise ValueError("a place that is no number")
+def _placed(places: Any, most: int) -> dict[str, int]:
+    if not all(type(place) is int and 0 <= place < most for place in places.values()):
+        raise ValueError("a place that is not on the board")
     return dict(places)
 
 
