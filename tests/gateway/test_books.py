@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
+import trio
 from prometheus_client.parser import text_string_to_metric_families
 
 from llmgw_core.gateway.access_log import AccessLog, Entry
@@ -299,3 +300,21 @@ def test_what_cannot_be_written_in_time_is_lost_and_counted(tmp_path: Path) -> N
         log.add(entry("x" * 100))
     assert log.lost_lines
     assert sum(map(len, log._take())) < 9_000_000
+
+
+async def test_a_pipe_that_nobody_reads_keeps_no_gateway_from_its_end(tmp_path: Path) -> None:
+    path = tmp_path / "pipe"
+    os.mkfifo(path)
+    with pytest.raises(OSError, match="No such device"):
+        AccessLog(path)
+    reader = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    log = AccessLog(path)
+    entry = Entry(0.0, "i", "c", "GET", "/" + "x" * 4096, 200, 0.0)
+    with trio.fail_after(5):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(log.write_for_ever)
+            for _ in range(40):
+                log.add(entry)
+            await trio.sleep(0.5)  # the pipe is full
+            nursery.cancel_scope.cancel()
+    os.close(reader)  # and the thread ends

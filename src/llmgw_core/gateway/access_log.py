@@ -1,19 +1,22 @@
 """The access log: one JSON object a line for each request.
 
 Rules: lines are gathered and written a few times a second, by a thread; a file that was moved away (logrotate) is
-opened anew; what cannot be written is lost and counted, and no request waits for it.
+opened anew; what cannot be written is lost and counted, and neither a request nor the end of the process waits for it.
 """
 
 from __future__ import annotations
 
 import os
 import sys
+import threading
 from pathlib import Path
 
 import msgspec
 import trio
 
 FLUSH_EVERY_S = 0.25
+LAST_S = 1.0
+"""So long the last lines may take; nobody reads a pipe, say."""
 MOST_WAITING_BYTES = 8 * 1024 * 1024
 _encode = msgspec.json.Encoder().encode
 
@@ -50,6 +53,7 @@ class AccessLog:
         self._file: int | None = None
         self._is_torn = False
         """Whether the last line was written in part, as the disk was full."""
+        self._writing = threading.Lock()
         self._open()
 
     def add(self, entry: Entry) -> None:
@@ -64,11 +68,15 @@ class AccessLog:
         try:
             while True:
                 await trio.sleep(FLUSH_EVERY_S)
-                lines = self._take()
-                if lines:
-                    self.lost_lines += await trio.to_thread.run_sync(self._write, lines)
+                if self._waiting:
+                    await self._flush()
         finally:
-            self._write(self._take())
+            with trio.move_on_after(LAST_S, shield=True):
+                await self._flush()
+
+    async def _flush(self) -> None:
+        lines = self._take()
+        self.lost_lines += await trio.to_thread.run_sync(self._write, lines, abandon_on_cancel=True)
 
     def _take(self) -> list[bytes]:
         lines, self._waiting = self._waiting, []
@@ -77,8 +85,10 @@ class AccessLog:
 
     def _write(self, lines: list[bytes]) -> int:
         """How many lines were lost."""
-        if not lines:
-            return 0
+        with self._writing:
+            return self._write_alone(lines) if lines else 0
+
+    def _write_alone(self, lines: list[bytes]) -> int:
         try:
             self._reopen_if_moved()
             data = memoryview(b"\n".join([b"", *lines, b""] if self._is_torn else [*lines, b""]))
@@ -92,7 +102,10 @@ class AccessLog:
 
     def _open(self) -> None:
         if self._path is not None:
-            self._file = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o640)
+            # Whoever opens a pipe would wait for its reader, before a first word.
+            flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK
+            self._file = os.open(self._path, flags, 0o640)
+            os.set_blocking(self._file, True)
 
     def _reopen_if_moved(self) -> None:
         if self._path is None or self._file is None:
