@@ -9,6 +9,7 @@ import http.client
 import json
 import os
 import signal
+import socket
 import time
 from collections.abc import Iterator
 from contextlib import closing
@@ -174,18 +175,30 @@ def test_a_gateway_serves_by_its_last_routes_before_there_is_a_control_plane(fle
     again.daemon.wait_for("connected")
 
 
-def test_a_stopped_gateway_answers_what_it_has(fleet: Fleet) -> None:
+def connects(address: str) -> bool:
+    host, _, port = address.rpartition(":")
+    try:
+        socket.create_connection((host, int(port)), timeout=1).close()
+    except ConnectionRefusedError:
+        return False
+    return True
+
+
+@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL], ids=["stopped", "killed"])
+def test_a_gateway_that_ends_answers_what_it_has_and_takes_nothing_new(fleet: Fleet, how: signal.Signals) -> None:
+    """Of one whose supervisor is killed, the workers do."""
     fleet.apply(small())
     wait_for_model(fleet, "small")
-    body = {"model": "small", "max_tokens": 40, "stream": True, "messages": [{"role": "user", "content": "Hi"}]}
+    body = {"model": "small", "max_tokens": 80, "stream": True, "messages": [{"role": "user", "content": "Hi"}]}
     with closing(http.client.HTTPConnection(fleet.gateway.address, timeout=20)) as connection:
         connection.request("POST", "/v1/chat/completions", json.dumps(body), {"authorization": f"Bearer {fleet.key}"})
         pieces = streamed(connection.getresponse())
         next(pieces)
-        fleet.gateway.daemon.signal(signal.SIGTERM)
-        assert len(list(pieces)) >= 39  # and it ends as it should
+        fleet.gateway.daemon.signal(how)
+        wait_until(lambda: not connects(fleet.gateway.address), "connections are refused", 1.0)
+        assert len(list(pieces)) >= 79  # and it ends as it should
     fleet.gateway.daemon.process.wait(10)
-    assert fleet.gateway.daemon.process.returncode == 0
+    assert fleet.gateway.daemon.process.returncode == (0 if how is signal.SIGTERM else -how)
 
 
 def test_who_waits_is_told_why_nothing_is_ready(fleet: Fleet) -> None:

@@ -124,7 +124,8 @@ def _run_several(settings: GatewaySettings, name: str, doors: Sequence[Doors]) -
     def work(child: Child, number: int) -> None:
         trio.run(_run_worker, settings, doors[number], child, number)
 
-    Supervisor(settings.workers, link, work).run()
+    listeners = [[listener for listener, _ in each] for each in doors]
+    Supervisor(settings.workers, link, work, listeners).run()
 
 
 async def _run_link(settings: GatewaySettings, name: str, child: Child) -> None:
@@ -133,7 +134,7 @@ async def _run_link(settings: GatewaySettings, name: str, child: Child) -> None:
         child.poke()
 
     routing = Routing(child.board, publish, settings.state)
-    routing.load()
+    routing.load(child.shelf.get())
     following = Following(name, settings.server, settings.credentials, routing)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(following.keep)

@@ -4,9 +4,10 @@
                ──► worker 1..N: reads the shelf when poked; counts on the board
 
 Rules: the supervisor does nothing but start what has ended, so that little can hurt it; it holds the listening sockets,
-so that connections wait for a worker that is started again; the link outlives the workers, since the control plane
-waits for what lingers; when the supervisor dies, its children notice and stop; they are made by fork, before any event
-loop or thread is there.
+so that connections wait for a worker that is started again; once it is to stop, or is no more, nobody but the worker of
+a listener holds it, so that nothing connects to where nobody will answer; the link outlives the workers, since the
+control plane waits for what lingers; when the supervisor dies, its children notice and stop; they are made by fork,
+before any event loop or thread is there.
 """
 
 from __future__ import annotations
@@ -14,9 +15,10 @@ from __future__ import annotations
 import logging
 import os
 import signal
+import socket
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import FrameType
 
 from attrs import define, field, frozen
@@ -70,6 +72,8 @@ class Supervisor:
     workers: int
     link: Callable[[Child], None]
     work: Callable[[Child, int], None]
+    listeners: Sequence[Sequence[socket.socket]] = ()
+    """By worker."""
     board: Board = field(init=False)
     _places: list[_Place] = field(factory=list)
     _stopping: bool = False
@@ -96,10 +100,17 @@ class Supervisor:
     def _stop(self, number: int, _: FrameType | None) -> None:
         self._stopping = True
         _log.info("stopping", extra={"signal": signal.Signals(number).name})
+        self._close_listeners(None)
         for place in self._places:
             if place.pid and place.worker is not None:
                 os.kill(place.pid, signal.SIGTERM)
         self._end_link()
+
+    def _close_listeners(self, but: int | None) -> None:
+        """Of all workers but that one."""
+        for worker, listeners in enumerate(self.listeners):
+            for listener in listeners if worker != but else ():
+                listener.close()
 
     def _end_link(self) -> None:
         """Once there is no worker any more."""
@@ -122,6 +133,7 @@ class Supervisor:
         place.pid = os.fork()
         if not place.pid:
             os.close(alive)
+            self._close_listeners(place.worker)
             _be_child(place.run)
         if self._stopping:  # the signal came while there was no pid to send it to
             os.kill(place.pid, signal.SIGTERM)
