@@ -23,7 +23,8 @@ def sole_owner(state: Path, what: str) -> Iterator[None]:
         state.mkdir(parents=True, exist_ok=True, mode=0o700)
         descriptor = os.open(state / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as error:
-        raise LlmgwError(f"cannot use the state directory {state}: {error.strerror}") from error
+        said = f"cannot use the state directory {state}: {error.strerror}; name another with --state"
+        raise LlmgwError(said) from error
     try:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -125,7 +125,7 @@ class Terminals:
     def control(self, *more: str) -> Running:
         listen = f"127.0.0.1:{self.port}"
         started = self.start("control", "--identity", "pki/control", "--state", "st", "--listen", listen, *more)
-        self.port = int(re.findall(r"\d+", started.said(r"listening address=\S+.*"))[-1])
+        self.port = int(re.findall(r"\d+", started.said(r"listening address=\S+"))[-1])
         return started
 
     def agent(self, name: str = "gpu1", identity: str = "", *more: str) -> Running:

@@ -318,3 +318,54 @@ async def test_a_pipe_that_nobody_reads_keeps_no_gateway_from_its_end(tmp_path: 
             await trio.sleep(0.5)  # the pipe is full
             nursery.cancel_scope.cancel()
     os.close(reader)  # and the thread ends
+
+
+async def test_who_is_refused_and_for_what_stands_in_the_log(tmp_path: Path) -> None:
+    file = tmp_path / "access.log"
+    log = AccessLog(file)
+    async with a_gateway(log=log, authenticates=True) as rig:
+        keys = [user_key("sk-live", "k1", requests_per_minute=1), user_key("sk-old", "k2", expires_at=rig.now[0] - 1)]
+        await rig.route(await rig.engine([answer()]), keys=keys)
+        for key, model in (("sk-old", "m"), ("sk-live", "nope"), ("sk-live", "m"), ("sk-live", "m")):
+            await rig.ask(post(wish(model), f"authorization: Bearer {key}"))
+    assert log._write(log._take()) == 0
+    lines = [json.loads(line) for line in file.read_text().splitlines()]
+    told = [(line["status"], line.get("key"), line.get("model"), line.get("cause")) for line in lines]
+    assert told == [
+        (401, "k2", None, "invalid_api_key"),
+        (404, "k1", "nope", "model_not_found"),
+        (200, "k1", "m", None),
+        (429, "k1", "m", "rate_limit_exceeded"),
+    ]
+
+
+async def test_a_gateway_that_stops_tells_whoever_it_cuts_and_logs_them(tmp_path: Path) -> None:
+    file = tmp_path / "access.log"
+    log = AccessLog(file)
+    async with a_gateway(log=log) as rig:
+        await rig.route(await rig.engine([stream_head(), event(1), Act.SILENCE], [Act.SILENCE]))
+        streamed, plain = await rig.client(), await rig.client()
+        await streamed.send(post())
+        await streamed.head()
+        await streamed.event()
+        await plain.send(post())
+        await rig.until(lambda: rig.in_flight() == 2)
+        rig.worker.begin_stop()
+        assert (await rig.ask(get("/health"))).json == {"status": "stopping"}
+        for client in rig.worker.clients():
+            client.cut()
+        assert b'"code":"stream_broken"' in await streamed.event()
+        assert (await plain.answer()).error["code"] == "stopped"
+    assert log._write(log._take()) == 0
+    lines = [json.loads(line) for line in file.read_text().splitlines()]
+    assert sorted((line["status"], line["cause"]) for line in lines if "cause" in line) == [
+        (200, "stopped"),
+        (503, "stopped"),
+    ]
+
+
+async def test_before_it_has_routes_nobody_is_told_that_a_key_is_wrong() -> None:
+    async with a_gateway(authenticates=True) as rig:
+        assert (await rig.ask(post(wish(), "authorization: Bearer sk-good"))).error["code"] == "no_routes"
+        assert (await rig.ask(get("/v1/models"))).status == 503
+        assert (await rig.ask(get("/health"))).json == {"status": "no routes"}

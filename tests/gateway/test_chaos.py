@@ -135,7 +135,7 @@ async def test_whatever_happens_the_books_balance(seed: int, portable: bool) -> 
                     for each in range(60):
                         clients.start_soon(_client, rig, random.Random(seed * 1000 + each), f"c{each}")  # noqa: S311
                 upset.cancel_scope.cancel()
-        await rig.until(lambda: not rig.worker.is_busy)
+        await rig.until(lambda: not any(each.exchange for each in rig.worker.clients()))
         assert not any(rig.board.in_flight(place) for place in rig.places.attempts.values())
         counts = rig.counts()
         at_replicas = sum(value for name, value in counts.items() if name.startswith("llmgw_gateway_requests_total"))

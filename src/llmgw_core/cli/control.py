@@ -75,6 +75,8 @@ def control(
     set_up_logs(as_json=log_json)
     pace = Pace(heartbeat, lost_after)
     settings = ControlSettings(state, identity_files(identity), host, port, ca_dir, pace, soak)
+    if gateway is None and gateway_no_auth:
+        raise click.UsageError("--gateway-no-auth is of the gateway in this process, and there is none: add --gateway")
     embedded = _embedded(gateway, gateway_no_auth) if gateway is not None else None
     trio.run(run_control, settings, embedded)
 

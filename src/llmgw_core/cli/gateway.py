@@ -70,6 +70,14 @@ _file = click.Path(dir_okay=False, path_type=Path)
     help="Between two bytes of an answer.",
 )
 @click.option(
+    "--stop-delay",
+    type=click.FloatRange(0, 3600.0),
+    default=0.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="How long it still takes connections once it is asked to stop, while /health says 503.",
+)
+@click.option(
     "--drain-timeout",
     type=click.FloatRange(0, 24 * 3600.0),
     default=120.0,
@@ -100,11 +108,13 @@ def _understand(
     tls_key: Path | None,
     metrics: str | None,
     access_log: str | None,
+    stop_delay: float,
     drain_timeout: float,
     **data: float,
 ) -> GatewaySettings:
     from llmgw_core.cli.identity import identity_files
     from llmgw_core.gateway.app import GatewaySettings
+    from llmgw_core.gateway.serving import StopTimes
     from llmgw_core.net.call import parse_server
 
     if (tls_listen, tls_certificate, tls_key).count(None) not in (0, 3):
@@ -121,7 +131,7 @@ def _understand(
         metrics=None if metrics is None else parse_place("--metrics", metrics),
         access_log=Path(access_log) if access_log not in (None, "-") else None,
         logs_access=access_log is not None,
-        drain_s=drain_timeout,
+        stop=StopTimes(delay_s=stop_delay, drain_s=drain_timeout),
     )
 
 

@@ -38,10 +38,12 @@ def keys() -> None:
 
 @keys.command()
 @click.argument("name")
-@click.option("--expires", callback=_seconds, metavar="TIME", help="How long it is good: 30d, 12h. Without: for ever.")
+@click.option(
+    "--expires", callback=_seconds, metavar="DURATION", help="How long it is good: 30d, 12h."
+)
 @click.option("--model", "models", multiple=True, metavar="MODEL", help="A model that it may use. Without: all.")
-@click.option("--rpm", type=click.IntRange(0, 1_000_000), default=0, help="Requests in a minute. Without: no limit.")
-@click.option("--concurrent", type=click.IntRange(0, 1_000_000), default=0, help="Requests in flight. Likewise.")
+@click.option("--rpm", type=click.IntRange(1, 1_000_000), help="Requests in a minute. Without: no limit.")
+@click.option("--concurrent", type=click.IntRange(1, 1_000_000), help="Requests in flight. Likewise.")
 @click.option("--force", is_flag=True, help="Take a MODEL that the catalog does not have.")
 @as_json_option
 @click.pass_obj
@@ -50,13 +52,13 @@ def create(
     name: str,
     expires: float | None,
     models: tuple[str, ...],
-    rpm: int,
-    concurrent: int,
+    rpm: int | None,
+    concurrent: int | None,
     force: bool,
     as_json: bool,
 ) -> None:
     """Make a key called NAME and print it, this once: only its hash is kept."""
-    limits = {"rpm": rpm, "concurrent": concurrent, "expires_s": float(expires or 0.0)}
+    limits = {"rpm": rpm or 0, "concurrent": concurrent or 0, "expires_s": float(expires or 0.0)}
     made = ask(context, "create-key", name=name, models=list(models), force=force, **limits)
     if as_json:
         show(json.dumps(made, indent=2))

@@ -28,6 +28,7 @@ from llmgw_core.control.watch import watch_certificates, watch_clock, watch_node
 from llmgw_core.control.writer import open_writer
 from llmgw_core.errors import LlmgwError
 from llmgw_core.model.identity import Role
+from llmgw_core.model.replica import Endpoint
 from llmgw_core.net.call import CONTROL_PORT
 from llmgw_core.net.door import Room
 from llmgw_core.net.tls import CredentialFiles, require_own, server_context
@@ -112,9 +113,14 @@ async def _serve(
         if embedded is not None:
             nursery.start_soon(embedded, plane.routes)
         for listener in listeners:
-            log.info("listening", extra={"address": str(listener.socket.getsockname())})
+            log.info("listening", extra={"address": _tell_address(listener)})
         task_status.started(listeners)
         await trio.serve_listeners(partial(receive, plane, context, room), listeners)
+
+
+def _tell_address(listener: trio.SocketListener) -> str:
+    host, port, *_ = listener.socket.getsockname()
+    return str(Endpoint(host, port))
 
 
 async def _stop_on_signal(plane: Plane, scope: trio.CancelScope) -> None:

@@ -19,11 +19,11 @@ from llmgw_core.gateway.access_log import AccessLog
 from llmgw_core.gateway.board import Board
 from llmgw_core.gateway.client import Client
 from llmgw_core.gateway.following import Following
-from llmgw_core.gateway.listener import MetricsClient, NewClient, TlsFiles, open_listeners
+from llmgw_core.gateway.listener import MetricsClient, NewClient, TlsFiles, open_listeners, tell_address
 from llmgw_core.gateway.poller import LINGER_S, Poller
 from llmgw_core.gateway.route_file import Routed, parse_routes, render_routes
 from llmgw_core.gateway.routing import Routing
-from llmgw_core.gateway.serving import serve
+from llmgw_core.gateway.serving import StopTimes, serve
 from llmgw_core.gateway.settings import GATEWAY_PORT, DataSettings
 from llmgw_core.gateway.supervisor import Child, Supervisor
 from llmgw_core.gateway.worker import Worker
@@ -34,8 +34,6 @@ from llmgw_core.net.renewal import finish_replacing
 from llmgw_core.net.tls import CredentialFiles, client_context, require_own
 from llmgw_core.process import allow_many_connections, sole_owner
 
-DRAIN_S = 120.0
-"""How long requests may go on after a gateway was asked to stop."""
 _POKES = 4096
 _log = logging.getLogger("llmgw.gateway")
 
@@ -59,7 +57,7 @@ class GatewaySettings:
     access_log: Path | None = None
     logs_access: bool = False
     """Where there is no file, to standard output."""
-    drain_s: float = DRAIN_S
+    stop: StopTimes
 
 
 Doors = Sequence[tuple[socket.socket, NewClient]]
@@ -85,23 +83,20 @@ def _open_doors(settings: GatewaySettings) -> list[Doors]:
     many = settings.workers
     doors: list[list[tuple[socket.socket, NewClient]]] = [[] for _ in range(many)]
 
-    def open_at(place: Address, new_client: NewClient, processes: int) -> None:
+    def open_at(place: Address, new_client: NewClient, processes: int, whom: str) -> None:
         for worker, sockets in enumerate(open_listeners(*place, processes)):
             doors[worker] += [(each, new_client) for each in sockets]
             for each in sockets if worker == 0 else ():
-                _log.info("listening", extra={"address": _told(each)})
+                _log.info("listening", extra={"address": tell_address(each), "for": whom})
 
-    open_at(settings.listen, Client, many)
+    open_at(settings.listen, Client, many, "users")
     if settings.tls is not None and settings.tls_files is not None:
-        open_at(settings.tls, TlsFiles(*settings.tls_files).new_client, many)
+        open_at(settings.tls, TlsFiles(*settings.tls_files).new_client, many, "users with TLS")
     if settings.metrics is not None:
-        open_at(settings.metrics, MetricsClient, 1)
+        open_at(settings.metrics, MetricsClient, 1, "metrics")
+    if not settings.data.authenticates:
+        _log.warning("everybody who reaches it is let in", extra={"reason": "--no-auth"})
     return list(doors)
-
-
-def _told(listener: socket.socket) -> str:
-    host, port, *_ = listener.getsockname()
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 async def _run_alone(settings: GatewaySettings, name: str, doors: Doors) -> None:
@@ -112,9 +107,10 @@ async def _run_alone(settings: GatewaySettings, name: str, doors: Doors) -> None
     following = Following(name, settings.server, settings.credentials, routing)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(following.keep)
-        await serve(worker, poller, doors, log, _wait_for_signal, settings.drain_s)
+        await serve(worker, poller, doors, log, _wait_to_stop, settings.stop, _wait_for_signal)
         await following.leave()
         nursery.cancel_scope.cancel()
+    _log.info("stopped")
 
 
 def _run_several(settings: GatewaySettings, name: str, doors: Sequence[Doors]) -> None:
@@ -126,6 +122,7 @@ def _run_several(settings: GatewaySettings, name: str, doors: Sequence[Doors]) -
 
     listeners = [[listener for listener, _ in each] for each in doors]
     Supervisor(settings.workers, link, work, listeners).run()
+    _log.info("stopped")
 
 
 async def _run_link(settings: GatewaySettings, name: str, child: Child) -> None:
@@ -148,7 +145,8 @@ async def _run_worker(settings: GatewaySettings, doors: Doors, child: Child, num
     worker = Worker(settings.data, poller, child.board, number, log)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(_read_when_poked, worker, child)
-        await serve(worker, poller, doors, log, partial(_wait_for_end, child), settings.drain_s)
+        end, hurry = partial(_wait_for_end, child), _wait_for_signal
+        await serve(worker, poller, doors, log, end, settings.stop, hurry)
         nursery.cancel_scope.cancel()
 
 
@@ -165,6 +163,11 @@ async def _read_when_poked(worker: Worker, child: Child) -> None:
             os.read(child.poked, _POKES)
 
 
+async def _wait_to_stop() -> None:
+    await _wait_for_signal()
+    _log.info("stopping")
+
+
 async def _wait_for_end(child: Child) -> None:
     """Until a signal comes, or the supervisor is no more."""
     await first(_wait_for_signal, partial(trio.lowlevel.wait_readable, child.supervised))
@@ -172,8 +175,7 @@ async def _wait_for_end(child: Child) -> None:
 
 async def _wait_for_signal() -> None:
     with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
-        async for number in signals:
-            _log.info("stopping", extra={"signal": signal.Signals(number).name})
+        async for _ in signals:
             return
 
 

@@ -37,6 +37,7 @@ CAUSES = (
     "stalled",
     "nonsense",
     "client_left",
+    "stopped",
 )
 """Why a request at a replica ended without its whole answer."""
 

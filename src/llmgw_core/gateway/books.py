@@ -63,7 +63,7 @@ class Books:
             exchange.key.id,
             exchange.model.route.name,
             replica.target.replica if replica is not None else "",
-            round(exchange.first_at - request.began, 6) if exchange.first_at else 0.0,
+            round(exchange.first_at - request.began, 6) if exchange.first_at else None,
             exchange.sent_bytes,
             tokens_in,
             tokens_out,
@@ -92,10 +92,14 @@ class Books:
         self._row[board.own_cell(status)] += 1
         if self._log is None:
             return
-        text = ("", "", "") if request is None else (request.request_id, request.method, request.target)
-        known, method, path = (each.decode("latin-1") if isinstance(each, bytes) else each for each in text)
         took = round(monotonic() - began, 6)
-        self._log.add(Entry(self._clock(), known, client.address, method, path, status, took, cause=cause))
+        if request is None:
+            self._log.add(Entry(self._clock(), "", client.address, "", "", status, took, cause=cause))
+            return
+        text = (request.request_id, client.address.encode(), request.method, request.target)
+        known, address, method, path = (each.decode("latin-1") for each in text)
+        who, model = request.key_id, request.asked
+        self._log.add(Entry(self._clock(), known, address, method, path, status, took, who, model, cause=cause))
 
     def enter_refusal(self, client: Client, refusal: Refusal, request: Request | None) -> None:
         began = request.began if request is not None else monotonic()

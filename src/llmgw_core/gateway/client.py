@@ -59,6 +59,16 @@ class Client(Flow):
         held += len(reader.current.body) if reader.current is not None else 0
         return held + (len(self.exchange.request.body) if self.exchange is not None else 0)
 
+    @property
+    def is_busy(self) -> bool:
+        """Whether a request comes, an answer is not yet given, or it is not yet taken."""
+        return self.exchange is not None or bool(self.kept_bytes) or self._reader.current is not None
+
+    def cut(self) -> None:
+        """The gateway stops now."""
+        if self.exchange is not None:
+            self.exchange.cut()
+
     def stop(self) -> None:
         """The gateway stops: idle connections are closed, the others after their answer."""
         if self.exchange is None and self._reader.current is None and not self._lingering:

@@ -5,6 +5,7 @@ It acknowledges as every gateway does. It has no link and no file; when the cont
 
 from __future__ import annotations
 
+import logging
 import socket
 from collections.abc import Iterable, Sequence
 from typing import Protocol
@@ -12,15 +13,16 @@ from typing import Protocol
 import trio
 
 from llmgw_core.gateway.board import Board
-from llmgw_core.gateway.listener import NewClient
+from llmgw_core.gateway.listener import NewClient, tell_address
 from llmgw_core.gateway.poller import Poller
 from llmgw_core.gateway.routing import Routing
-from llmgw_core.gateway.serving import serve
+from llmgw_core.gateway.serving import StopTimes, serve
 from llmgw_core.gateway.settings import DataSettings
 from llmgw_core.gateway.worker import Worker
 from llmgw_core.model.route import Lingering, RouteTable
 
 NAME = "embedded"
+_log = logging.getLogger("llmgw.gateway")
 
 
 class Subscription(Protocol):
@@ -44,12 +46,16 @@ async def run_embedded(
     board, poller = Board(), Poller()
     worker = Worker(settings, poller, board)
     routing = Routing(board, lambda routed: worker.take(routed.table, routed.places), None)
+    for listener, _ in doors:
+        _log.info("listening", extra={"address": tell_address(listener), "for": "users"})
+    if not settings.authenticates:
+        _log.warning("everybody who reaches it is let in", extra={"reason": "--gateway-no-auth"})
     subscription = routes.subscribe(NAME)
     try:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(_take, routing, subscription)
             nursery.start_soon(_tell_taken, routing, subscription)
-            await serve(worker, poller, doors, None, trio.sleep_forever, 0.0)
+            await serve(worker, poller, doors, None, trio.sleep_forever, StopTimes())
     finally:
         subscription.close()
 

@@ -39,7 +39,9 @@ CLIENT_LEFT = 499
 
 _DROPPED = frozenset({b"connection", b"keep-alive", b"proxy-connection", b"te", b"upgrade", b"x-request-id"})
 _LOOKED_AT = _DROPPED | {b"content-length", b"transfer-encoding", b"content-type"}
-_REFUSED, _CONNECT_TIMEOUT, _LOST_BEFORE, _LOST_IN, _ANSWER_TIMEOUT, _STALLED, _NONSENSE, _CLIENT_LEFT = CAUSES
+_REFUSED, _CONNECT_TIMEOUT, _LOST_BEFORE, _LOST_IN, _ANSWER_TIMEOUT, _STALLED, _NONSENSE, _CLIENT_LEFT, _STOPPED = (
+    CAUSES
+)
 _WORDS = {
     _REFUSED: "refuses connections",
     _CONNECT_TIMEOUT: "does not take a connection in time",
@@ -47,6 +49,7 @@ _WORDS = {
     _LOST_IN: "closed the connection within its answer",
     _ANSWER_TIMEOUT: "did not begin to answer in time",
     _STALLED: "went silent within its answer",
+    _STOPPED: "is not heard any more, since the gateway stops",
 }
 _NO_ROOM = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM, errno.EADDRNOTAVAIL)
 _AGAIN = (_REFUSED, _CONNECT_TIMEOUT, _LOST_BEFORE)
@@ -332,7 +335,7 @@ class Exchange:
 
     def _refuse(self, refusal: Refusal) -> None:
         self.status = refusal.status
-        self._end(self.cause)
+        self._end(self.cause or refusal.code or "")
         self.client.refuse(refusal, self.request)
 
     def _break_off(self, upstream: Upstream, cause: str, why: str) -> None:
@@ -350,6 +353,17 @@ class Exchange:
         """Whether an event of our own could follow what was sent of a stream of chunks."""
         passes = self._event_stream and self.is_chunked and self._reframing is None
         return passes and (not self.tail or self.tail.removesuffix(b"\r\n").endswith((b"\n\n", b"\n\r\n")))
+
+    def cut(self) -> None:
+        """The gateway stops, and has no more time for it."""
+        if self.status:
+            self.fail(_STOPPED)
+            return
+        self.model.waiting.discard(self)
+        self._let_go(keep=False)
+        if self.replica is not None:
+            self.worker.books.note_cause(self.replica, _STOPPED)
+        self._refuse(Refusal(503, "the gateway stops", _STOPPED, retry_after_s=1.0))
 
     def client_left(self) -> None:
         """The client is no more; its request is not worked on any longer."""

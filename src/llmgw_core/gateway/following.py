@@ -31,6 +31,8 @@ from llmgw_core.wire.message import (
     Welcome,
 )
 
+AGAIN_S = 5.0
+"""Between two calls at most: there are few gateways, and what they miss (a revoked key) is let in meanwhile."""
 LEAVE_S = 2.0
 _log = logging.getLogger("llmgw.gateway")
 
@@ -51,7 +53,7 @@ class Following:
     async def keep(self) -> None:
         """Until cancelled."""
         with self._calling:
-            await call_for_ever(self.server, self.credentials, self._talk, _log, ROUTES_LIMIT_BYTES)
+            await call_for_ever(self.server, self.credentials, self._talk, _log, ROUTES_LIMIT_BYTES, AGAIN_S)
 
     async def _talk(self, link: Link) -> None:
         renewal = Renewal(self.credentials, _log)

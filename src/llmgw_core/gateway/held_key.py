@@ -51,6 +51,11 @@ class HeldKeys:
             return None
         return key
 
+    def id_of(self, said: bytes) -> str:
+        """Of a key that is not let in any more; empty where it is not known."""
+        key = self._keys.get(sha256(said).digest())
+        return key.id if key is not None else ""
+
     def refuse(self, said: bytes) -> Refusal:
         """Why whoever says this is not let in."""
         if not said:
@@ -58,7 +63,7 @@ class HeldKeys:
         elif sha256(said).digest() in self._keys:
             why = "the API key has expired"
         else:
-            why = "the API key is not known, or no more"
+            why = "the API key is not known, is revoked, or has expired"
         return Refusal(401, why, "invalid_api_key")
 
     def begin(self, key: HeldKey) -> Refusal | None:

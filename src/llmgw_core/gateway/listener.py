@@ -14,6 +14,7 @@ from llmgw_core.errors import LlmgwError
 from llmgw_core.gateway.client import Client
 from llmgw_core.gateway.poller import READ
 from llmgw_core.gateway.worker import Worker
+from llmgw_core.model.replica import Endpoint
 
 BACKLOG = 4096
 UNSENT = getattr(socket, "TCP_NOTSENT_LOWAT", None)
@@ -147,6 +148,11 @@ def _bind(addresses: Sequence[tuple[int, Address]], *, shared: bool) -> list[soc
     return opened
 
 
+def tell_address(listener: socket.socket) -> str:
+    host, port, *_ = listener.getsockname()
+    return str(Endpoint(host, port))
+
+
 NewClient = Callable[[Worker, socket.socket, str], Client]
 
 
@@ -158,6 +164,10 @@ class Listener:
         self._listener = listener
         self._new_client = new_client
         worker.poller.watch(listener, READ, self._accept)
+
+    @property
+    def is_for_users(self) -> bool:
+        return self._new_client is not MetricsClient
 
     def _accept(self, _: int) -> None:
         for _each in range(_AT_ONCE):

@@ -6,11 +6,12 @@ replicas the library took 180 ms for it, in which no stream goes on (measured; t
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from llmgw_core.gateway import board as cells
 from llmgw_core.gateway.board import Board
 from llmgw_core.gateway.place import Places
+from llmgw_core.model.route import ModelRoute
 
 KIND = "text/plain; version=0.0.4; charset=utf-8"
 _PREFIX = "llmgw_gateway_"
@@ -23,7 +24,7 @@ Numbers = Mapping[str, Sequence[int]]
 """Of each replica, by its labels."""
 
 
-def render_metrics(board: Board, places: Places) -> bytes:
+def render_metrics(board: Board, places: Places, models: Iterable[ModelRoute] = ()) -> bytes:
     found = {name: board.replica(place) for name, place in {_OTHER: 0, **places.replicas}.items()}
     numbers = {_replica_labels(name): each for name, each in found.items() if any(each)}
     lines = [
@@ -35,6 +36,7 @@ def render_metrics(board: Board, places: Places) -> bytes:
         *_histogram("first_byte_seconds", "From a request's first byte to its answer's.", numbers, cells.FIRST),
         *_histogram("request_seconds", "From a request's first byte to its answer's end.", numbers, cells.TOTAL),
         *_in_flight(board, places),
+        *_readiness(tuple(models)),
         *_own_answers(board),
         *_uses(board, places),
     ]
@@ -104,6 +106,13 @@ def _in_flight(board: Board, places: Places) -> Iterator[str]:
     return _counter(
         "in_flight", "Requests at a replica now.", sums | ({_replica_labels(_OTHER): others} if others else {}), "gauge"
     )
+
+
+def _readiness(models: Sequence[ModelRoute]) -> Iterator[str]:
+    ready = {_labels(model=model.name): len(model.targets) for model in models}
+    wanted = {_labels(model=model.name): len(model.targets) + len(model.absent) for model in models}
+    yield from _counter("replicas_ready", "Replicas that take requests.", ready, "gauge")
+    yield from _counter("replicas_wanted", "Replicas that the catalog wants.", wanted, "gauge")
 
 
 def _own_answers(board: Board) -> Iterator[str]:

@@ -48,6 +48,7 @@ class Request:
     """One request; `body` is whole when it is among a reader's requests."""
 
     __slots__ = (
+        "asked",
         "began",
         "body",
         "content_type",
@@ -56,6 +57,7 @@ class Request:
         "held_key",
         "keep_alive",
         "key",
+        "key_id",
         "length",
         "method",
         "minor",
@@ -74,6 +76,8 @@ class Request:
         self.length: int | None = None
         """As stated; None where the body comes in chunks, or there is none."""
         self.content_type = self.session = self.key = self.request_id = b""
+        self.asked = self.key_id = ""
+        """The model that it names; whose key it has, whether or not that is let in."""
         self.held_key: HeldKey | None = None
         """Whose key it is, once that was looked at."""
         self.expects_continue = False

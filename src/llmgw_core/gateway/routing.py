@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from datetime import UTC, datetime
 from math import inf
 from pathlib import Path
 
@@ -44,6 +45,8 @@ class Routing:
             _log.error("the last routes are of no use", extra={"reason": str(error)})
             return
         if routed is not None:
+            since = datetime.fromtimestamp(routed.table.version / 1000, UTC)
+            _log.info("serving by the last routes", extra={"since": f"{since:%Y-%m-%d %H:%M:%SZ}"})
             self._hand_on(routed)
 
     async def take(self, table: RouteTable) -> None:

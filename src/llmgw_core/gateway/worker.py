@@ -16,7 +16,7 @@ from itertools import count
 import trio
 
 from llmgw_core.gateway.access_log import AccessLog
-from llmgw_core.gateway.answer import Refusal, encode_json, no_such_model
+from llmgw_core.gateway.answer import JSON, Refusal, encode_json, no_such_model
 from llmgw_core.gateway.board import Board
 from llmgw_core.gateway.body import BadBody, affinity_key, read_model, rename_model
 from llmgw_core.gateway.books import Books
@@ -35,6 +35,7 @@ from llmgw_core.model.route import Affinity, ModelRoute, RouteTable, Target
 
 SWEEP_EVERY_S = 1.0
 _log = logging.getLogger("llmgw.gateway")
+RETRY_SOON_S = 5.0
 MOST_TARGETS = 1024
 """Known to be good, so that they are not looked at again."""
 _JSON_LIST = b"/v1/models"
@@ -131,6 +132,8 @@ class Worker:
             if refusal is not None:
                 return refusal
             needs_key = path.startswith(b"/v1/") or (path == b"/metrics" and self.settings.metrics_need_key)
+            if path.startswith(b"/v1/") and self._table is None:
+                return Refusal(503, "the gateway has no routes yet", "no_routes", retry_after_s=RETRY_SOON_S)
             if request.method == b"POST" and len(self._good_targets) < MOST_TARGETS:
                 self._good_targets.add(target)
         if not needs_key or not self.settings.authenticates:
@@ -138,7 +141,9 @@ class Worker:
         else:
             request.held_key = self._keys.find(request.key)
             if request.held_key is None:
+                request.key_id = self._keys.id_of(request.key)
                 return self._keys.refuse(request.key)
+            request.key_id = request.held_key.id
         if self.held_bytes > self.settings.bodies_bytes:
             said = "too many requests are being sent at once"
             return Refusal(503, said, "overloaded", retry_after_s=self.settings.retry_after_s)
@@ -169,7 +174,7 @@ class Worker:
     def _pass_on(self, client: Client, request: Request) -> None:
         key = request.held_key or ANYBODY
         try:
-            name = read_model(request.body, request.content_type)
+            name = request.asked = read_model(request.body, request.content_type)
             model = self._by_name.get(name)
             if model is not None and name != model.route.name:
                 request.body = bytearray(rename_model(request.body, request.content_type, name, model.route.name))
@@ -177,7 +182,7 @@ class Worker:
             self._refuse(client, request, Refusal(400, str(error), "bad_body", error.param))
             return
         if model is None or not key.may_use(model.route.name):
-            self._refuse(client, request, self._no_such_model(name))
+            self._refuse(client, request, no_such_model(name))
             return
         refusal = self._keys.begin(key)
         if refusal is not None:
@@ -185,12 +190,10 @@ class Worker:
             return
         client.begin(Exchange(self, client, request, model, key))
 
-    def _no_such_model(self, name: str) -> Refusal:
-        if self._table is not None:
-            return no_such_model(name)
-        return Refusal(503, "the gateway has no routes yet", "no_routes", retry_after_s=self.settings.retry_after_s)
-
     def _answer(self, client: Client, request: Request, path: bytes) -> None:
+        if path.startswith(b"/v1/models/"):
+            self._answer_model(client, request, _unquote(path[len(_JSON_LIST) + 1 :]))
+            return
         status, body, kind = self._own_page(request, path)
         self.books.enter_own(client, request, status, request.began)
         client.reply(status, body, request, kind)
@@ -199,22 +202,24 @@ class Worker:
         if path == b"/metrics":
             return 200, self.metrics(), KIND
         if path == b"/health":
-            ready = self._table is not None and not self.is_stopping
-            return (200 if ready else 503), encode_json({"status": "ok" if ready else "no routes"}), "application/json"
+            said = "stopping" if self.is_stopping else "ok" if self._table is not None else "no routes"
+            return (200 if said == "ok" else 503), encode_json({"status": said}), JSON
         allowed = (request.held_key or ANYBODY).models
         routes = [model.route for _, model in sorted(self._models.items())]
-        if path == _JSON_LIST:
-            listed = list_models(routes, allowed)
-            return 200, encode_json({"object": "list", "data": listed}), "application/json"
-        model = self._by_name.get(_unquote(path[len(_JSON_LIST) + 1 :]))
-        if model is None or (allowed is not None and model.route.name not in allowed):
-            refusal = no_such_model(_unquote(path[len(_JSON_LIST) + 1 :]))
-            return refusal.status, refusal.body, "application/json"
-        return 200, encode_json(tell_model(model.route)), "application/json"
+        return 200, encode_json({"object": "list", "data": list_models(routes, allowed)}), JSON
+
+    def _answer_model(self, client: Client, request: Request, name: str) -> None:
+        model, key = self._by_name.get(name), request.held_key or ANYBODY
+        request.asked = name
+        if model is None or not key.may_use(model.route.name):
+            self._refuse(client, request, no_such_model(name))
+            return
+        self.books.enter_own(client, request, 200, request.began)
+        client.reply(200, encode_json(tell_model(model.route)), request)
 
     def metrics(self) -> bytes:
         """Of all workers, in Prometheus' text format."""
-        return render_metrics(self._board, self._places)
+        return render_metrics(self._board, self._places, self._table.models if self._table is not None else ())
 
     def meeting_of(self, request: Request, model: ServedModel) -> bytes:
         """What a request shares with those that it should meet at one replica."""
@@ -258,18 +263,25 @@ class Worker:
         self.poller.change(listener, 0)
         self._paused.append(listener)
 
+    def clients(self) -> list[Client]:
+        return [flow for flow in self.flows if isinstance(flow, Client)]
+
     @property
     def is_busy(self) -> bool:
-        """Whether an answer is not yet given, or not yet taken."""
-        clients = (flow for flow in self.flows if isinstance(flow, Client))
-        return any(client.exchange is not None or client.kept_bytes for client in clients)
+        return any(client.is_busy for client in self.clients())
+
+    def begin_stop(self) -> None:
+        """Say so to whoever asks for its health, and keep no connection after its answer."""
+        self.is_stopping = True
+        for model in self._models.values():
+            for exchange in [*model.waiting]:
+                exchange.waited_in_vain()
 
     def stop(self) -> None:
-        """Take no more requests: connections are closed once what runs on them is answered."""
-        self.is_stopping = True
-        for flow in [*self.flows]:
-            if isinstance(flow, Client):
-                flow.stop()
+        """Connections on which nothing runs are closed, the others after their answer."""
+        self.begin_stop()
+        for client in self.clients():
+            client.stop()
 
 
 def _judge_path(method: bytes, path: bytes) -> Refusal | None:

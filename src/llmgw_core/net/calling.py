@@ -18,7 +18,7 @@ from llmgw_core.errors import LlmgwError
 from llmgw_core.net.call import Server, call
 from llmgw_core.net.link import Link, LinkClosed
 from llmgw_core.net.tls import CredentialFiles
-from llmgw_core.plan.backoff import delay_s, failures_after
+from llmgw_core.plan.backoff import MOST_S, delay_s, failures_after
 from llmgw_core.wire.message import MESSAGE_LIMIT_BYTES, Heartbeat, Hello, Message, Refused, Unknown
 
 DEAF_BEATS = 3
@@ -32,8 +32,12 @@ async def call_for_ever(
     talk: Callable[[Link], Awaitable[None]],
     log: logging.Logger,
     limit_bytes: int = MESSAGE_LIMIT_BYTES,
+    most_s: float = MOST_S,
 ) -> None:
-    """Connect, `talk` until the link ends, and begin again, until cancelled. `limit_bytes`: of one message heard."""
+    """Connect, `talk` until the link ends, and begin again, until cancelled.
+
+    `limit_bytes`: of one message heard; `most_s`: between two calls.
+    """
     failures = 0
     while True:
         begun = trio.current_time()
@@ -46,7 +50,7 @@ async def call_for_ever(
 
         reason = await _talk_once(server, credentials, talk_once, limit_bytes)
         failures = failures_after(failures, trio.current_time() - begun if connected else 0.0)
-        wait = delay_s(failures, random.random())  # noqa: S311 - it spreads calls, it hides nothing
+        wait = delay_s(failures, random.random(), most_s)  # noqa: S311 - it spreads calls, it hides nothing
         log.warning("not connected", extra={"reason": reason, "again_in_s": f"{wait:.1f}"})
         await trio.sleep(wait)
 

@@ -11,11 +11,11 @@ RESET_AFTER_S = 60.0
 """A connection that held this long has been a success."""
 
 
-def delay_s(failures: int, fraction: float) -> float:
+def delay_s(failures: int, fraction: float, most_s: float = MOST_S) -> float:
     """Somewhere in the window of the `failures`-th failure in a row (from 1), at `fraction` in [0, 1) of it."""
     window = FIRST_S
     for _ in range(failures - 1):
-        window = min(window * 2, MOST_S)
+        window = min(window * 2, most_s)
     return window * fraction
 
 
