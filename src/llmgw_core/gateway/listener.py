@@ -89,9 +89,14 @@ class TlsFiles:
         context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
         context.set_alpn_protocols(["http/1.1"])
         try:
-            context.load_cert_chain(certificate, key)
-        except (OSError, ssl.SSLError) as error:
-            raise LlmgwError(f"cannot serve TLS with {certificate} and {key}: {error}") from error
+            for file in self._files:
+                file.read_bytes()  # OpenSSL does not say which of them it could not read
+            context.load_cert_chain(certificate, key, password="")  # never ask a terminal for one
+        except ssl.SSLError as error:
+            why = "one of them is not in PEM form, or the key does not belong to the certificate"
+            raise LlmgwError(f"cannot serve TLS with {certificate} and {key}: {why} ({error.reason})") from error
+        except OSError as error:
+            raise LlmgwError(f"cannot serve TLS: cannot read {error.filename}: {error.strerror}") from error
         return context
 
 

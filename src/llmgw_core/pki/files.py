@@ -168,6 +168,8 @@ def read_key(path: Path) -> ec.EllipticCurvePrivateKey:
     except TypeError as error:
         raise BadCredentials(f"{path} is a key with a password, which llmgw cannot ask for") from error
     except (ValueError, UnsupportedAlgorithm) as error:
+        if _KEY in content:
+            raise BadCredentials(f"{path} is a private key that is damaged: is it cut short?") from error
         raise BadCredentials(f"{path} is no private key in PEM form{_what_instead(content)}") from error
     if not isinstance(key, ec.EllipticCurvePrivateKey):
         raise BadCredentials(f"{path} is not an ECDSA key, the only kind that llmgw uses")
@@ -203,8 +205,11 @@ def _read(path: Path, what: str) -> bytes:
         raise BadCredentials(f"cannot read the {what} {path}: {error.strerror}") from error
 
 
+_KEY = b"PRIVATE KEY-----"
+
+
 def _what_instead(content: bytes) -> str:
-    if b"PRIVATE KEY-----" in content:
+    if _KEY in content:
         return ": it holds a private key"
     if b"-----BEGIN CERTIFICATE-----" in content:
         return ": it holds a certificate"
