@@ -187,6 +187,24 @@ async def test_one_that_comes_again_is_the_same_and_the_end_of_its_older_life_ch
     assert [each.name for each in clock.book.observed()] == ["edge/i1", "edge/i2"]
 
 
+@pytest.mark.parametrize("instances", [["i1", "i2", "i3"], ["i1", "i1", "i1"]], ids=["crashes", "loses its link"])
+async def test_one_that_comes_again_and_again_and_takes_nothing_is_silent_from_the_first_time(
+    instances: list[str],
+) -> None:
+    clock = Clock()
+    clock.publish(1)
+    for instance in instances:
+        gateway = clock.book.subscribe("edge", instance)
+        await gateway.next_table()
+        assert set(clock.silent_since()) == {NOW}
+        clock.now += 5.0
+        gateway.lose(clock.now)
+    gateway = clock.book.subscribe("edge", instances[-1])
+    await take(gateway)
+    assert gateway.observed().silent_since is None
+    assert clock.book.subscribe("edge", "another").observed().silent_since == (NOW if len(set(instances)) > 1 else clock.now)
+
+
 async def test_one_that_is_closed_is_no_gateway_any_more() -> None:
     clock = Clock()
     gateway = clock.book.subscribe("embedded")

@@ -138,12 +138,16 @@ class Subscription:
         self.live, self.gone_at = False, last_heard
         self._routes.look_again()
 
+    def ended_without(self, name: str) -> bool:
+        """Whether it is of that name, and went without having taken a table."""
+        return self.who[0] == name and not self.live and not self.version
+
     def _end(self) -> None:
         self._ended = True
         self._news.set()
 
     def observed(self) -> ObservedGateway:
-        silent = [self.gone_at] if not self.live else [self.silent_since(), self.behind_since]
+        silent = [self.silent_since() if self.live else self.gone_at, self.behind_since]
         return ObservedGateway(
             self.name,
             self.attempts,
@@ -201,10 +205,18 @@ class RoutesBook:
         if older is not None and instance:
             made.attempts, made.lingering = older.attempts, older.lingering
         if self.latest is not None:
-            made.behind_since = self.now()
+            made.behind_since = self._behind_since(who)
         self.subscriptions[who] = made
         self.look_again()
         return made
+
+    def _behind_since(self, who: Who) -> float:
+        """Since when a gateway that comes takes no table: lives that ended without one count, its own and its name's.
+
+        Else one that crashes again and again, at its table perhaps, would be waited for for ever.
+        """
+        lives = [each for each in self.subscriptions.values() if each.who == who or each.ended_without(who[0])]
+        return min((each.behind_since for each in lives if each.behind_since is not None), default=self.now())
 
     def forget(self, subscription: Subscription) -> None:
         """Unless it has come again since."""
