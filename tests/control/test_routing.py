@@ -202,7 +202,9 @@ async def test_one_that_comes_again_and_again_and_takes_nothing_is_silent_from_t
     gateway = clock.book.subscribe("edge", instances[-1])
     await take(gateway)
     assert gateway.observed().silent_since is None
-    assert clock.book.subscribe("edge", "another").observed().silent_since == (NOW if len(set(instances)) > 1 else clock.now)
+    assert clock.book.subscribe("edge", "another").observed().silent_since == (
+        NOW if len(set(instances)) > 1 else clock.now
+    )
 
 
 async def test_one_that_is_closed_is_no_gateway_any_more() -> None:
