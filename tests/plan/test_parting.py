@@ -148,6 +148,16 @@ def test_so_is_one_that_has_gone() -> None:
     assert not record(fleet).attempts[1:], "it went on"
 
 
+def test_one_that_has_gone_with_requests_there_is_named_for_its_silence() -> None:
+    fleet, gateway = held()
+    gateway.take()
+    step(fleet)
+    fleet.cut_gateway("edge")
+    (said,) = pass_time(fleet, 63.0)
+    told_of = "edge has not been heard, or took no table, for 60 s, and had 1 requests left there"
+    assert said == f"m/1, generation 1, stops: {told_of}"
+
+
 def test_one_that_went_long_ago_keeps_nobody_waiting() -> None:
     fleet = settled(extra=1)
     with_gateway(fleet)

@@ -78,13 +78,14 @@ class Gateways:
         attempt = attempt_of(assignment)
         who = f"{attempt[0]}, generation {attempt[1]}, stops"
         for each in self.seen:
-            if each not in self.heeded and _may_lead(each, attempt):
+            left = each.lingering.get(attempt, 0)
+            if each not in self.heeded and (left or _may_lead(each, attempt)):
                 silent = f"has not been heard, or took no table, for {self.patience_s:g} s"
-                told = f"{who}: {each.name} {silent}, and may still send requests there"
-                yield Happening("gateway not waited for", "", told)
-            elif each.lingering.get(attempt):
-                left = f"still has {each.lingering[attempt]} requests there after {in_flight_s(assignment):g} s"
-                yield Happening("requests not waited for", "", f"{who}: {each.name} {left}")
+                may = "may still send requests there" if _may_lead(each, attempt) else f"had {left} requests left there"
+                yield Happening("gateway not waited for", "", f"{who}: {each.name} {silent}, and {may}")
+            elif left:
+                told = f"still has {left} requests there after {in_flight_s(assignment):g} s"
+                yield Happening("requests not waited for", "", f"{who}: {each.name} {told}")
 
 
 NO_GATEWAYS = Gateways()
