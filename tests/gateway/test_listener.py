@@ -17,10 +17,12 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from llmgw_core.errors import LlmgwError
+from llmgw_core.gateway.books import Books
 from llmgw_core.gateway.flow import FULL_BYTES, PIECE_BYTES
 from llmgw_core.gateway.listener import Listener, MetricsClient, TlsFiles, open_listeners
 from llmgw_core.gateway.poller import Poller
 from llmgw_core.gateway.worker import Worker
+from llmgw_core.model.route import ModelRoute, Target
 from llmgw_core.testing.gateway_rig import (
     LAST_CHUNK,
     Act,
@@ -231,6 +233,34 @@ async def test_a_fault_of_ours_costs_one_connection(
         assert await faulty.rest() == b""
         assert rig.in_flight() == 1
         assert (await rig.ask()).status == 200
+        logger.handlers = handlers
+    assert "ours" in caplog.text
+
+
+@pytest.mark.parametrize("where", ["as it connects", "when it is late"])
+async def test_so_does_one_where_a_replica_fails_and_its_end_fails_too(
+    where: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(self: Books, replica: object, cause: str) -> None:
+        raise RuntimeError("ours")
+
+    monkeypatch.setattr(Books, "note_cause", fail)
+    logger = logging.getLogger("llmgw.gateway")
+    async with a_gateway() as rig:
+        handlers, logger.handlers = logger.handlers, []
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            gone = Target("m/9", 1, "127.0.0.1", probe.getsockname()[1])
+        late, good = await rig.engine([Act.SILENCE]), await rig.engine([GOOD])
+        target = gone if where == "as it connects" else late.target
+        rig.take(ModelRoute("m", targets=(target,)), ModelRoute("good", targets=(good.target,)))
+        faulty = await rig.client()
+        await faulty.send(post())
+        if target is not gone:
+            await late.until(lambda: late.requests)
+            rig.pass_time(4000.0)
+        assert await faulty.rest() == b""
+        assert (await rig.ask(post(wish("good")))).status == 200
         logger.handlers = handlers
     assert "ours" in caplog.text
 

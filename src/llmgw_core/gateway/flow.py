@@ -179,8 +179,26 @@ class Flow:
             else:
                 self.ended()
         except Exception:
-            _log.exception("a fault of the gateway's own; one connection is given up")
+            self._give_up()
+
+    def expire(self) -> None:
+        """Do what `expired` says."""
+        try:
+            self.expired()
+        except Exception:
+            self._give_up()
+
+    def _give_up(self) -> None:
+        """Within the handling of an exception."""
+        _log.exception("a fault of the gateway's own; one connection is given up")
+        self.close_anyhow()
+
+    def close_anyhow(self) -> None:
+        """Whoever hears of its end may meet a fault too."""
+        try:
             self.close()
+        except Exception:
+            _log.exception("a fault of the gateway's own, at a connection's end")
 
     def _flush(self) -> None:
         kept = self._kept

@@ -55,6 +55,7 @@ _BODY = State.BODY
 
 class Upstream(Flow):
     __slots__ = (
+        "_begun",
         "_complete",
         "_head",
         "_informed",
@@ -75,6 +76,8 @@ class Upstream(Flow):
         poller.handle(connection, self._connected)
         self.replica = replica
         self.exchange: Exchange | None = None
+        self._begun: Exchange | None = None
+        """The one that was begun here last, though it may have let go since."""
         self.state = State.CONNECTING
         self.is_reused = False
         self.status = 0
@@ -86,7 +89,7 @@ class Upstream(Flow):
 
     def start(self, exchange: Exchange, head: bytes, body: bytes | bytearray) -> None:
         """Send a request, once connected."""
-        self.exchange = exchange
+        self.exchange = self._begun = exchange
         if self.state is State.CONNECTING:
             self._keep(head)
             if body:
@@ -106,7 +109,7 @@ class Upstream(Flow):
 
     def release(self) -> None:
         """The exchange is over, and so is the connection, unless it can be used again."""
-        self.exchange = None
+        self.exchange = self._begun = None
         whole = self._complete and not self._surplus and not self.kept_bytes
         if whole and self.is_open and self.replica.is_routed and self._is_kept:
             self.state = State.IDLE
@@ -127,6 +130,18 @@ class Upstream(Flow):
     # What Flow calls.
 
     def _connected(self, _: int) -> None:
+        try:
+            self._begin()
+        except Exception:
+            self._give_up()
+
+    def _give_up(self) -> None:
+        super()._give_up()
+        exchange = self._begun
+        if exchange is not None and exchange.client.exchange is exchange and exchange.upstream is None:
+            exchange.client.close_anyhow()  # nobody works on it any more
+
+    def _begin(self) -> None:
         connection = self.connection
         if connection is None:
             return

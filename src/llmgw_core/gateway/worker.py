@@ -246,7 +246,7 @@ class Worker:
             if flow.connection is None:
                 self.flows.discard(flow)
             elif flow.deadline <= now:
-                flow.expired()
+                flow.expire()
             elif isinstance(flow, Client):
                 held += flow.held_bytes
                 if flow.kept_bytes and flow.moved_at < now - STUCK_S:
