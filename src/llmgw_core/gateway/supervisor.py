@@ -19,6 +19,7 @@ import socket
 import sys
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from types import FrameType
 
 from attrs import define, field, frozen
@@ -103,7 +104,7 @@ class Supervisor:
         self._close_listeners(None)
         for place in self._places:
             if place.pid and place.worker is not None:
-                os.kill(place.pid, signal.SIGTERM)
+                _end(place.pid)
         self._end_link()
 
     def _close_listeners(self, but: int | None) -> None:
@@ -117,7 +118,7 @@ class Supervisor:
         running = [place for place in self._places if place.pid]
         if all(place.worker is None for place in running):
             for place in running:
-                os.kill(place.pid, signal.SIGTERM)
+                _end(place.pid)
 
     def _start(self, place: _Place, alive: int) -> None:
         wait = place.started + AGAIN_S - time.monotonic()
@@ -136,7 +137,7 @@ class Supervisor:
             self._close_listeners(place.worker)
             _be_child(place.run)
         if self._stopping:  # the signal came while there was no pid to send it to
-            os.kill(place.pid, signal.SIGTERM)
+            _end(place.pid)
 
     def _watch(self, alive: int) -> None:
         while any(place.pid for place in self._places):
@@ -151,6 +152,11 @@ class Supervisor:
                 how = os.waitstatus_to_exitcode(status)
                 _log.error("ended, and is started again", extra={"child": place.name, "exit": how})
                 self._start(place, alive)
+
+
+def _end(pid: int) -> None:
+    with suppress(ProcessLookupError):  # it may have ended, and we are about to hear of it
+        os.kill(pid, signal.SIGTERM)
 
 
 def _pipe() -> tuple[int, int]:
