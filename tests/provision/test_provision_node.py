@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -77,13 +76,13 @@ class Hypervisor:
 
 
 @pytest.fixture
-def hypervisor(tmp_path: Path) -> Iterator[Hypervisor]:
+def hypervisor(tmp_path: Path) -> Hypervisor:
     image = tmp_path / "noble.img"
     image.write_bytes(b"QFI\xfb" + bytes(20) + (7 << 29).to_bytes(8, "big") + bytes(4096))  # 3.5 GiB
     (tmp_path / "SHA256SUMS").write_text(f"{hashlib.sha256(image.read_bytes()).hexdigest()} *{image.name}\n")
     keys = tmp_path / "authorized_keys"
     keys.write_text(f"{KEY}\n")
-    yield Hypervisor(FakeProxmox(tmp_path / "proxmox"), image, keys)
+    return Hypervisor(FakeProxmox(tmp_path / "proxmox"), image, keys)
 
 
 def test_a_machine_is_made_configured_and_started(hypervisor: Hypervisor) -> None:
@@ -119,7 +118,7 @@ def test_the_hypervisors_keys_are_in_the_user_data_as_they_are(hypervisor: Hyper
 
 
 def test_a_gpu_goes_with_firmware_that_has_room_for_it(hypervisor: Hypervisor) -> None:
-    hypervisor.run(pci="41:00.0", **{"disk-size": "200G"})
+    hypervisor.run("--disk-size", "200G", pci="41:00.0")
     config = hypervisor.fake.state["guests"]["144"]["config"]
     assert (config["hostpci0"], config["bios"], config["machine"]) == ("0000:41:00.0,pcie=1", "ovmf", "q35")
     assert "efidisk0" in config
@@ -222,7 +221,7 @@ def test_what_fails_half_way_is_undone_and_the_next_run_does_it(
     hypervisor: Hypervisor, faults: dict[str, str], said: str
 ) -> None:
     hypervisor.fake.change(faults=faults)
-    _, stderr = hypervisor.run(wanted=1, **{"disk-size": "10G"})
+    _, stderr = hypervisor.run("--disk-size", "10G", wanted=1)
     assert said in stderr
     assert "nothing of it is left" in stderr
     assert hypervisor.nothing_is_left()

@@ -43,6 +43,7 @@ def _print_version(context: click.Context, _: click.Parameter, wanted: bool) -> 
         "ctl": ("llmgw_core.cli.ctl:ctl", "Ask and tell a fleet what to do; check engines."),
         "demo": ("llmgw_core.demo.app:demo", "Show a whole fleet on this machine, with made-up hardware."),
         "engines": ("llmgw_core.cli.plugins:engines", "List the engine plugins, loaded and refused."),
+        "weights": ("llmgw_core.cli.weights:weights", "Prove that a copy of a model's weights is whole."),
     },
     context_settings={"help_option_names": ["-h", "--help"]},
 )

@@ -15,6 +15,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -144,7 +145,7 @@ def _qm(directory: Path, words: list[str]) -> None:
         _guest(directory, words)
         return
     vmid = words[3] if words[1] == "disk" else words[2]
-    options = {key[2:]: value for key, value in zip(words[3:], words[4:], strict=False) if key.startswith("--")}
+    options = {key[2:]: value for key, value in pairwise(words) if key.startswith("--")}
     with _opened(directory) as state:
         if words[1] == "create":
             _create(state, vmid, options)
