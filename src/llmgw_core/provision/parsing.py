@@ -98,7 +98,7 @@ def parse_bridges(text: str) -> frozenset[str]:
 
 
 def parse_pci_devices(text: str) -> tuple[PciDevice, ...]:
-    """`pvesh get /nodes/localhost/hardware/pci`."""
+    """`pvesh get /nodes/localhost/hardware/pci --pci-class-blacklist ""`."""
     return tuple(
         PciDevice(
             str(each["id"]).lower(),

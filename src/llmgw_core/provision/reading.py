@@ -20,6 +20,8 @@ from llmgw_core.provision.request import MachineRequest, parse_interface
 QUESTION_S = 60.0
 PVE_ROOT = Path("/etc/pve")
 _LOCAL = "/nodes/localhost"
+# Else bridges are left out, and with them what joins the GPUs of one machine.
+_ALL_CLASSES = ("--pci-class-blacklist", "")
 _MOST_CONFIG_BYTES = 512 * 1024  # pmxcfs takes no bigger file
 
 Read = TypeVar("Read")
@@ -67,7 +69,7 @@ def read_facts(
         guests=_all_guests(listed, read_configs(pve_root)),
         storages=questions.ask(parsing.parse_storages, f"{_LOCAL}/storage"),
         bridges=questions.ask(parsing.parse_bridges, f"{_LOCAL}/network", "--type", "any_bridge"),
-        pci=questions.ask(parsing.parse_pci_devices, f"{_LOCAL}/hardware/pci") if request.pci else None,
+        pci=questions.ask(parsing.parse_pci_devices, f"{_LOCAL}/hardware/pci", *_ALL_CLASSES) if request.pci else None,
         gateways=_read_gateways(),
         answers=_answers(request),
         binary_trouble=_why_no_binary(binary),

@@ -24,7 +24,7 @@ _ESCAPED = re.compile("[\x7f-\x9f\u2028\u2029\ud800-\udfff\ufeff\ufffe\uffff]")
 # identity (F31, F46). So it is made again in any case, and where that gives another, the machine boots once more.
 _MACHINE_ID = f"""\
 before=$(cat /etc/machine-id 2>/dev/null)
-rm -f /var/lib/dbus/machine-id
+[ -L /var/lib/dbus/machine-id ] || rm -f /var/lib/dbus/machine-id
 truncate -s 0 /etc/machine-id
 systemd-machine-id-setup
 [ "$before" = "$(cat /etc/machine-id)" ] || touch {CHANGED_MACHINE_ID}
