@@ -251,7 +251,7 @@ def test_a_snippet_that_cannot_be_written_leaves_no_machine(hypervisor: Hypervis
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-@pytest.mark.parametrize("when", ["qm create", "qm set --scsi0", "qm start"])
+@pytest.mark.parametrize("when", ["pvesh get /version", "qm create", "qm set --scsi0", "qm start"])
 def test_a_signal_in_the_middle_undoes_all(hypervisor: Hypervisor, number: signal.Signals, when: str) -> None:
     hypervisor.fake.change(faults={when: "hang:40"})
     process = hypervisor.start()

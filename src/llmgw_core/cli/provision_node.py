@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from attrs import define
 
 from llmgw_core.cli.printable import printable_text
 from llmgw_core.errors import LlmgwError
 
 if TYPE_CHECKING:
     from llmgw_core.provision.facts import Facts
-    from llmgw_core.provision.making import Making
     from llmgw_core.provision.request import MachineRequest
     from llmgw_core.provision.steps import Steps
 
@@ -71,10 +71,13 @@ def provision_node(
     ssh_keys: Path, binary: Path | None, wait: int, dry_run: bool, pve_root: Path, lock: Path, **options: Any
 ) -> None:
     """Make a machine on this Proxmox hypervisor: check everything, import, configure, start, wait."""
+    from uuid import uuid4
+
     from llmgw_core.provision.image import look_at_image
-    from llmgw_core.provision.making import one_at_a_time
+    from llmgw_core.provision.making import Making, one_at_a_time
     from llmgw_core.provision.reading import read_facts, read_keys
     from llmgw_core.provision.request import MachineRequest
+    from llmgw_core.provision.steps import unfinished_mark
 
     request = MachineRequest(**{**options, "bios": options["bios"] or ""})
     if binary is not None and not wait:
@@ -84,10 +87,13 @@ def provision_node(
         facts = read_facts(request, image, keys, binary, pve_root)
         _print_plan(request, _steps(request, facts, "RUN"))
         return
-    with one_at_a_time(_say, lock):
-        facts = read_facts(request, image, keys, binary, pve_root)
-        making = _take(request, facts)
-    making.fill()
+    run = uuid4().hex[:12]
+    making = Making(request.vmid, unfinished_mark(run), _say)
+    with making.undone_on_failure():
+        with one_at_a_time(_say, lock):
+            steps = _steps(request, read_facts(request, image, keys, binary, pve_root), run)
+            making.take(steps)
+        making.fill(steps)
     _after(request, wait, binary)
 
 
@@ -104,18 +110,6 @@ def _steps(request: MachineRequest, facts: Facts, run: str) -> Steps:
         raise LlmgwError("\n".join(problems))
     user_data = render_user_data(name=request.name, user=request.user, keys=facts.keys.keys)
     return plan_steps(request, choose(request, facts), user_data, run)
-
-
-def _take(request: MachineRequest, facts: Facts) -> Making:
-    from uuid import uuid4
-
-    from llmgw_core.provision.making import Making
-    from llmgw_core.provision.steps import unfinished_mark
-
-    run = uuid4().hex[:12]
-    making = Making(request.vmid, _steps(request, facts, run), unfinished_mark(run), _say)
-    making.take()
-    return making
 
 
 def _print_plan(request: MachineRequest, steps: Steps) -> None:
@@ -136,12 +130,16 @@ def _after(request: MachineRequest, wait: int, binary: Path | None) -> None:
     if not wait:
         click.echo(f"VM {request.vmid} ({request.name}) is started; nothing was waited for")
         return
+    progress = _Progress()
     try:
-        answer = Waiting(request.vmid, address, wait, _progress).until_ready()
+        answer = Waiting(request.vmid, address, wait, progress).until_ready()
+        progress.clear()
         version = put_release(binary, address, request.user, answer.host_keys) if binary else ""
     except LlmgwError as error:
+        progress.clear()
         raise NotMade(f"{error}\n{_stays(request)}") from error
     except BaseException:
+        progress.clear()
         _say(_stays(request))
         raise
     click.echo(f"VM {request.vmid} ({request.name}) answers at {address}" + (f", with {version}" if version else ""))
@@ -160,15 +158,24 @@ def _say(line: str) -> None:
     click.echo(f"llmgw: {printable_text(line)}", err=True)
 
 
-def _progress(line: str) -> None:
+@define
+class _Progress:
     """One line that changes; in a log only what is new."""
-    if sys.stderr.isatty():
-        click.echo(f"\r\033[K{printable_text(line)}", err=True, nl=False)
-        return
-    stage = line.partition(": ")[2]
-    if stage != _progress.__dict__.get("told"):
-        _progress.__dict__["told"] = stage
-        _say(line)
+
+    _told: str = ""
+
+    def __call__(self, line: str) -> None:
+        if sys.stderr.isatty():
+            click.echo(f"\r\033[K{printable_text(line)}", err=True, nl=False)
+            return
+        stage = line.partition(": ")[2]
+        if stage != self._told:
+            _say(line)
+        self._told = stage
+
+    def clear(self) -> None:
+        if sys.stderr.isatty():
+            click.echo("\r\033[K", err=True, nl=False)
 
 
 def main() -> None:

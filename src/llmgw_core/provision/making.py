@@ -64,57 +64,63 @@ def _lock(descriptor: int, say: Say) -> None:
 @define(eq=False)
 class Making:
     vmid: int
-    steps: Steps
     mark: str
     """This run's, as the VM's description has it."""
     say: Say
+    _steps: Steps | None = field(default=None, init=False)
+    """`None`: nothing was changed yet."""
     _snippet: Path | None = field(default=None, init=False)
     _started: bool = field(default=False, init=False)
 
-    def take(self) -> None:
-        """The id, name, address and devices, in one quick command."""
-        with self._undone_on_failure():
-            self._run(self.steps.create, QUICK_S)
+    @contextmanager
+    def undone_on_failure(self) -> Iterator[None]:
+        """From the first change on, whatever ends this early unmakes what was made."""
+        try:
+            yield
+        except LlmgwError as error:
+            if self._steps is None:
+                raise
+            raise NotMade(f"{error}\n{self._undo(self._steps)}") from error
+        except BaseException:
+            if self._steps is not None:
+                self.say(self._undo(self._steps))
+            raise
 
-    def fill(self) -> None:
-        with self._undone_on_failure():
-            self._snippet = self._write_snippet()
-            for argv in self.steps.fill:
-                self._run(argv, IMPORT_S)
-            self._started = True
-            self._run(self.steps.start, QUICK_S)
-            self._run(self.steps.finish, QUICK_S)
+    def take(self, steps: Steps) -> None:
+        """The id, name, address and devices, in one quick command."""
+        self._steps = steps
+        self._run(steps.create, QUICK_S)
+
+    def fill(self, steps: Steps) -> None:
+        self._snippet = self._find_snippet(steps)
+        self._write_snippet(self._snippet, steps)
+        for argv in steps.fill:
+            self._run(argv, IMPORT_S)
+        self._started = True
+        self._run(steps.start, QUICK_S)
+        self._run(steps.finish, QUICK_S)
 
     def _run(self, argv: tuple[str, ...], timeout_s: float) -> None:
         self.say(shlex.join(argv))
         run_or_raise(argv, timeout_s)
 
-    def _write_snippet(self) -> Path:
-        path = Path(run_or_raise(("pvesm", "path", self.steps.snippet_volume), QUICK_S).stdout.strip())
+    def _find_snippet(self, steps: Steps) -> Path:
+        return Path(run_or_raise(("pvesm", "path", steps.snippet_volume), QUICK_S).stdout.strip())
+
+    def _write_snippet(self, path: Path, steps: Steps) -> None:
         self.say(f"write {path}")
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            _write(path, self.steps.user_data)
+            _write(path, steps.user_data)
         except OSError as error:
             raise LlmgwError(f"cannot write {path}: {error.strerror}") from error
-        return path
 
-    @contextmanager
-    def _undone_on_failure(self) -> Iterator[None]:
-        try:
-            yield
-        except LlmgwError as error:
-            raise NotMade(f"{error}\n{self._undo()}") from error
-        except BaseException:
-            self.say(self._undo())
-            raise
-
-    def _undo(self) -> str:
+    def _undo(self, steps: Steps) -> str:
         """What is left."""
         ignore_signals()
-        return "; ".join([*self._remove_machine(), *self._remove_snippet()]) or "nothing of it is left"
+        return "; ".join([*self._remove_machine(steps), *self._remove_snippet()]) or "nothing of it is left"
 
-    def _remove_machine(self) -> list[str]:
+    def _remove_machine(self, steps: Steps) -> list[str]:
         try:
             description = self._description()
         except (LlmgwError, ValueError) as error:
@@ -123,7 +129,7 @@ class Making:
         if description is None or self.mark not in description:
             return []
         self.say(f"removing VM {self.vmid}")
-        stop, destroy = self.steps.undo
+        stop, destroy = steps.undo
         if self._started:
             with suppress(OSError):
                 run(stop, QUICK_S)

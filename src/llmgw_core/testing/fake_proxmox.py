@@ -10,7 +10,6 @@ from __future__ import annotations
 import fcntl
 import json
 import re
-import signal
 import sys
 import time
 from collections.abc import Iterator
@@ -45,7 +44,8 @@ BEGINNING: dict[str, Any] = {
     "volumes": [],
 }
 """`faults`: by the first words of a command (`qm start`, `qm set --scsi0`), what it prints on standard error before it
-ends with 255; `hang:SECONDS` lets it take that long; `hang:SECONDS:deaf` also takes no SIGTERM."""
+ends with 255; `hang:SECONDS` lets it take that long. `import` is what an import says that fails
+half-way, and leaves its volume."""
 
 
 class FakeProxmox:
@@ -134,8 +134,6 @@ def _fail_as_told(directory: Path, words: list[str]) -> None:
         if all(word in words for word in beginning.split()):
             if not fault.startswith("hang:"):
                 raise Refused(fault)
-            if fault.endswith(":deaf"):
-                signal.signal(signal.SIGTERM, signal.SIG_IGN)
             (directory / "hanging").touch()
             time.sleep(float(fault.split(":")[1]))
 
