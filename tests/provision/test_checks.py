@@ -69,8 +69,8 @@ def test_f30_an_id_that_exists_anywhere_is_refused(taken: Guest) -> None:
 def test_what_a_killed_run_left_is_refused_with_the_command_that_removes_it() -> None:
     left = guest(144, name="llmgw-node04", description=f"{MARK}, {UNFINISHED} (0123)")
     problem = only(find_problems(request(), facts(guests=(left,))))
-    assert "interrupted run" in problem
-    assert "`qm stop 144 && qm destroy 144 --purge 1` (on pve)" in problem
+    assert "is unfinished: another run of this command makes it now, or one was killed" in problem
+    assert "if none runs on pve, remove it there by `qm stop 144 && qm destroy 144 --purge 1`" in problem
 
 
 PROBLEMS: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {

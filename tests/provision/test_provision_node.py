@@ -237,7 +237,7 @@ def test_what_cannot_be_undone_is_named_with_its_command(hypervisor: Hypervisor)
     assert command
     hypervisor.fake.change(faults={})
     _, stderr = hypervisor.run(wanted=2)
-    assert "is what an interrupted run of this command has left" in stderr
+    assert "VM 144 (llmgw-node04) on pve is unfinished" in stderr
     subprocess.run(command[0].split(), check=True, env=hypervisor.environment)
     hypervisor.run()
 
@@ -285,7 +285,7 @@ def test_what_a_killed_run_left_is_named_to_the_next(hypervisor: Hypervisor) -> 
     process.communicate(timeout=DEADLINE_S)
     hypervisor.fake.change(faults={})
     _, stderr = hypervisor.run(wanted=2)
-    assert "is what an interrupted run of this command has left: remove it by `qm stop 144 && qm destroy" in stderr
+    assert "or one was killed; if none runs on pve, remove it there by `qm stop 144 && qm destroy 144" in stderr
 
 
 def test_of_two_runs_at_once_one_makes_it_and_the_other_is_refused(hypervisor: Hypervisor) -> None:
@@ -294,7 +294,7 @@ def test_of_two_runs_at_once_one_makes_it_and_the_other_is_refused(hypervisor: H
     said = [each.communicate(timeout=DEADLINE_S)[1] for each in runs]
     assert sorted(each.returncode for each in runs) == [0, 2]
     (refused,) = (text for text, each in zip(said, runs, strict=True) if each.returncode == 2)
-    assert "--vmid 144 is" in refused
+    assert "is unfinished: another run of this command makes it now" in refused or "is taken by VM 144" in refused
     assert "--ip 10.0.0.144 is the address of VM 144" in refused
     assert hypervisor.fake.state["guests"]["144"]["running"]
 

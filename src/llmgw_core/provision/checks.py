@@ -77,11 +77,10 @@ def _find_vmid_problems(request: MachineRequest, facts: Facts) -> Iterator[str]:
 
 
 def _taken(guest: Guest) -> str:
-    if guest.is_left_over:
-        where = f" (on {guest.node})"
+    if guest.is_unfinished:
         return (
-            f"--vmid {guest.vmid}: {guest.shown} is what an interrupted run of this command has left: "
-            f"remove it by `{remove_command(guest.vmid)}`{where}, and run this again"
+            f"--vmid {guest.vmid}: {guest.shown} is unfinished: another run of this command makes it now, or one was "
+            f"killed; if none runs on {guest.node}, remove it there by `{remove_command(guest.vmid)}`, and run this again"
         )
     return (
         f"--vmid {guest.vmid} is taken by {guest.shown}: it is not touched; take another "

@@ -34,8 +34,8 @@ class Guest:
         return f"{'CT' if self.kind == 'lxc' else 'VM'} {self.vmid}{named} on {self.node}"
 
     @property
-    def is_left_over(self) -> bool:
-        """Whether a run of this command that was killed has left it."""
+    def is_unfinished(self) -> bool:
+        """Whether a run of this command makes it now, or was killed over it."""
         description = self.config.get("description", "")
         return description.startswith(MARK) and UNFINISHED in description
 
