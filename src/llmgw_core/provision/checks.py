@@ -80,7 +80,7 @@ def _taken(guest: Guest) -> str:
     if guest.is_unfinished:
         return (
             f"--vmid {guest.vmid}: {guest.shown} is unfinished: another run of this command makes it now, or one was "
-            f"killed; if none runs on {guest.node}, remove it there by `{remove_command(guest.vmid)}`, and run this again"
+            f"killed; if none runs on {guest.node}, remove it there by `{remove_command(guest.vmid)}`, and try again"
         )
     return (
         f"--vmid {guest.vmid} is taken by {guest.shown}: it is not touched; take another "
