@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from llmgw_core.codec import BadFile, parse_catalog
 from llmgw_core.engine import Speculative
 from llmgw_core.model.catalog import HealthTimings, Sidecar
+from llmgw_core.model.route import Affinity
 
 GOOD = """
 [models."org/qwen3 30b"]
@@ -133,8 +134,8 @@ nodes = 2
     ]
 
 
-def model(name: str) -> str:
-    return f"[profiles.p]\nengine = 'sim'\n[models.{name}]\nsource = 'x'\nprofiles = ['p']"
+def model(name: str, *lines: str) -> str:
+    return "\n".join(("[profiles.p]\nengine = 'sim'", f"[models.{name}]", "source = 'x'", "profiles = ['p']", *lines))
 
 
 def profile(*lines: str) -> str:
@@ -228,6 +229,17 @@ ONE: dict[str, str] = {
 }
 
 
+ONE |= {
+    model("m", "affinity = 'sticky'"): "catalog.toml:6: models.m.affinity: expected one of "
+    '"none", "session", "prefix", got "sticky"',
+    model("m", "affinity = 3"): "catalog.toml:6: models.m.affinity: expected a text, got 3",
+    model("m", "aliases = ['a', 'a']"): "catalog.toml:6: models.m.aliases[1]: 'a' is named twice",
+    model("m", "aliases = ['m']"): "catalog.toml:6: models.m.aliases[0]: 'm' is the name of a model",
+    model("m", "aliases = ['a#b']"): "catalog.toml:6: models.m.aliases[0]: "
+    "cannot be a name: # stands before the number of a shard",
+}
+
+
 @pytest.mark.parametrize(("text", "said"), ONE.items(), ids=range(len(ONE)))
 def test_one_mistake_is_one_line(text: str, said: str) -> None:
     assert mistakes(text) == [said]
@@ -245,6 +257,21 @@ def test_one_mistake_is_one_line(text: str, said: str) -> None:
 )
 def test_what_is_unusual_is_no_mistake(text: str) -> None:
     assert bool(parse_catalog(text, "catalog.toml").profiles) is bool(text)
+
+
+def test_an_alias_leads_to_one_model_only() -> None:
+    two = model("a", "aliases = ['x', 'b']") + "\n[models.b]\nsource = 'w'\nprofiles = ['p']\naliases = ['x']\n"
+    assert [line.partition(": ")[2] for line in mistakes(two)] == [
+        "models.a.aliases[0]: 'x' is an alias of 'b' too",
+        "models.a.aliases[1]: 'b' is the name of a model",
+        "models.b.aliases[0]: 'x' is an alias of 'a' too",
+    ]
+
+
+def test_aliases_and_affinity_are_read() -> None:
+    found = parse_catalog(model("m", "aliases = ['org/m 1.5', 'gpt']", "affinity = 'prefix'"), "catalog.toml")
+    assert found.models["m"].aliases == ("org/m 1.5", "gpt")
+    assert found.models["m"].affinity is Affinity.PREFIX
 
 
 def test_a_profile_that_no_engine_could_run_may_be_left_to_the_check() -> None:

@@ -10,6 +10,7 @@ import json
 import re
 import tomllib
 from collections.abc import Callable, Iterator, Mapping
+from enum import Enum
 from pathlib import Path
 from typing import Any, TypeVar, get_origin
 
@@ -94,10 +95,24 @@ def _exactly(value: object, wanted: type) -> object:
     return value
 
 
+def _is_choice(wanted: Any) -> bool:
+    return isinstance(wanted, type) and issubclass(wanted, Enum)
+
+
+def _chosen(value: object, wanted: type[Enum]) -> Enum:
+    """By its value."""
+    for each in wanted:
+        if each.value == _exactly(value, str):
+            return each
+    known = ", ".join(f'"{each.value}"' for each in wanted)
+    raise BadValue((), f"expected one of {known}, got {_shown(value)}")
+
+
 def _file_converter() -> Converter:
     converter = Converter(forbid_extra_keys=True, detailed_validation=True)
     for primitive in _PRIMITIVES:
         converter.register_structure_hook(primitive, _exactly)
+    converter.register_structure_hook_func(_is_choice, _chosen)
     converter.register_structure_hook_func(
         lambda wanted: wanted == tuple[str, ...], lambda value, _: _texts(value, converter)
     )

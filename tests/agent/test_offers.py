@@ -6,6 +6,7 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
+import pytest
 import trio
 from attrs import evolve
 
@@ -19,7 +20,7 @@ from llmgw_core.plugins import load_engines
 from llmgw_core.surface import read_surfaces
 from llmgw_core.testing.running_node import SIM, running_node, wait_until
 
-ENGINES = load_engines({"sim", "llamacpp"})
+ENGINES = load_engines({"sim", "llamacpp", "vllm", "sglang"})
 
 
 def an_offer(**profile: Any) -> Offer:
@@ -42,11 +43,31 @@ def answer(offer: Offer, **changes: Any) -> OfferChecked:
 
 
 def test_the_command_of_head_and_worker_are_judged() -> None:
-    assert answer(an_offer()) == OfferChecked("key", head_first=True)
+    assert answer(an_offer()) == OfferChecked("key", head_first=True, takes_key=True)
     assert answer(an_offer(engine="llamacpp", nodes=3)).workers_first
     assert answer(an_offer(extra_args=("--no-such",))).refusal.startswith("--no-such (not documented)")
     set_twice = answer(an_offer(extra_args=("--port", "1"))).refusal
     assert set_twice == "its extra arguments set --port, which llmgw sets itself"
+
+
+@pytest.mark.parametrize("engine", ["sim", "llamacpp", "vllm", "sglang"])
+def test_an_engine_says_whether_it_can_be_told_to_ask_for_a_key(engine: str) -> None:
+    assert answer(an_offer(engine=engine)).takes_key
+    assert not answer(an_offer(engine=engine, engine_key=False)).takes_key
+
+
+def test_a_profile_whose_own_words_leave_no_way_for_a_key_runs_without() -> None:
+    own = answer(an_offer(engine="sglang", extra_args=("--config", "/etc/own.yaml")))
+    assert (own.refusal, own.takes_key) == ("", False)
+
+
+def test_a_key_that_would_stand_in_the_arguments_is_none() -> None:
+    """SGLang before 0.5.3 has no `--config`."""
+    info = ENGINES.info("sglang")
+    (program,) = info.programs
+    old = next(each for each in read_surfaces(info, program.name) if not each.table.documents("--config"))
+    said = answer(an_offer(engine="sglang"), tables={program.name: old.table})
+    assert (said.refusal, said.takes_key) == ("", False)
 
 
 def test_without_the_workers_program_only_one_node_goes() -> None:
@@ -66,7 +87,7 @@ def test_what_is_not_there_or_not_checked_is_refused_with_the_reason() -> None:
     assert check_offer(ENGINES, an_offer(), absent).refusal == "engine not found: no llmgw-sim"
     crashed = Inspected(EngineFound("sim", "/opt/sim", reason="help crashed: exit code 1"), "key")
     assert check_offer(ENGINES, an_offer(), crashed).refusal == "sim could not be checked: help crashed: exit code 1"
-    assert "no engine plugin 'vllm'" in check_offer(ENGINES, an_offer(engine="vllm"), None).refusal
+    assert "no engine plugin 'acme'" in check_offer(ENGINES, an_offer(engine="acme"), None).refusal
 
 
 def test_a_sidecars_port_is_a_number_for_the_judge() -> None:
@@ -88,7 +109,7 @@ async def test_answers_follow_the_weights_and_the_engine(tmp_path: Path) -> None
 
     async with running_node(tmp_path / "agent", sim=str(sim), look_at_weights=look, tell_offers=told.append) as node:
         node.runtime.offer((an_offer(),))
-        wanted = OfferChecked("key", weights="/models/m is not there", head_first=True)
+        wanted = OfferChecked("key", weights="/models/m is not there", head_first=True, takes_key=True)
         await wait_until(lambda: told and told[-1] == (wanted,), "an answer")
         there.touch()
         sim.with_name("new").write_text(f"#!/bin/sh\n{SIM} \"$@\" | sed 's/--model/--modell/g'\n")

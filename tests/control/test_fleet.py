@@ -22,7 +22,7 @@ def a_fleet(last_heard: float) -> tuple[Fleet, Node]:
 def test_a_sleep_that_nobody_has_noticed_yet_makes_no_node_silent() -> None:
     fleet, node = a_fleet(1000.0)
     assert fleet.state(node, 1300.0) is NodeState.ONLINE
-    assert fleet.patience_s(node, 1300.0) > 0
+    assert fleet.patience_s(node.last_heard, 1300.0) > 0
 
 
 def test_a_node_that_stays_silent_after_a_sleep_is_suspect_and_lost_as_late_as_without_it() -> None:

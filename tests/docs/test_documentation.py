@@ -4,6 +4,7 @@ import re
 import subprocess
 import sys
 import tomllib
+from enum import Enum
 from pathlib import Path
 
 import attrs
@@ -223,6 +224,8 @@ def described_default(field: "attrs.Attribute[object]") -> str:
         return "empty"
     if attrs.has(type(default)):
         return "see below"
+    if isinstance(default, Enum):
+        return str(default.value)
     return f"{default:g}" if isinstance(default, float) else str(default).lower()
 
 

@@ -135,9 +135,15 @@ async def test_a_certificate_for_no_use_in_particular(plane: MadeControl) -> Non
     await both(plane, plane.authority.make(Role.NODE, "gpu1", no_usage=True), hello(), reason)
 
 
-async def test_a_gateway_in_an_agents_place(plane: MadeControl) -> None:
-    reason = "gateway gpu1 refused: its certificate's role is gateway, and this needs node or operator"
-    await both(plane, plane.authority.issue(Role.GATEWAY, "gpu1"), hello(), reason)
+async def test_a_server_in_an_agents_place(plane: MadeControl) -> None:
+    reason = "server gpu1 refused: its certificate's role is server, and this needs gateway or node or operator"
+    await both(plane, plane.authority.make(Role.SERVER, "gpu1", no_usage=True), hello(), reason)
+
+
+async def test_an_agent_with_a_gateways_certificate(plane: MadeControl) -> None:
+    async with plane.joined(plane.authority.issue(Role.GATEWAY, "gpu1"), "gpu1") as peer:
+        await peer.link.say(Report(1, some_facts()))
+        assert await peer.refusal() == "Report from a gateway"
 
 
 async def test_no_certificate(plane: MadeControl) -> None:

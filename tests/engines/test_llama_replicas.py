@@ -21,6 +21,7 @@ profiles = ["tiny"]
 
 [profiles.tiny]
 engine = "llamacpp"
+engine_key = false
 nodes = {nodes}
 context_length = 512
 extra_args = ["--threads", "1"]

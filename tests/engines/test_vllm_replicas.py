@@ -25,6 +25,7 @@ profiles = ["tiny"]
 
 [profiles.tiny]
 engine = "vllm"
+engine_key = false
 nodes = {nodes}
 tensor_parallel = {nodes}
 context_length = 256

@@ -170,6 +170,6 @@ async def test_a_refused_certificate_is_told_by_an_alert(door: Door, tmp_path: P
 
 
 def test_a_handshake_has_less_time_than_an_agent_waits() -> None:
-    from llmgw_core.agent.connection import WELCOME_S
+    from llmgw_core.net.calling import WELCOME_S
 
     assert door.HANDSHAKE_S <= WELCOME_S

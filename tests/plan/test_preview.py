@@ -3,6 +3,7 @@
 from attrs import evolve
 
 from llmgw_core.model.catalog import Catalog, Profile
+from llmgw_core.model.route import Affinity
 from llmgw_core.model.shard import ShardPhase
 from llmgw_core.plan.preview import what_changes
 from llmgw_core.plan.reconcile import reconcile
@@ -109,3 +110,12 @@ def test_the_first_catalog_is_all_new() -> None:
         "new model a: 1 replica",
         "start a/1: on gpu-0 with profile a-0, if the node accepts it",
     ]
+
+
+def test_other_names_and_another_affinity_start_nothing_anew() -> None:
+    world = running(a_catalog({"m": a_profile()}))
+    assert world.catalog is not None
+    model = evolve(world.catalog.models["m"], aliases=("chat", "gpt"), affinity=Affinity.PREFIX)
+    after = evolve(world, catalog=evolve(world.catalog, models={"m": model}))
+    assert [str(each) for each in what_changes(world, after)] == ["routed m: aliases: chat, gpt; affinity: prefix"]
+    assert reconcile(after).records == ()

@@ -22,7 +22,6 @@ from llmgw_core.agent.facts import (
     unknown_programs,
     watch_hardware,
 )
-from llmgw_core.agent.renewal import Renewal, finish_replacing
 from llmgw_core.agent.runtime import Runtime
 from llmgw_core.agent.settings import AgentSettings
 from llmgw_core.agent.surroundings import watch_surroundings
@@ -31,6 +30,7 @@ from llmgw_core.engines import Engines
 from llmgw_core.errors import LlmgwError
 from llmgw_core.examine.installed import Installation, check_installed
 from llmgw_core.model.identity import Role
+from llmgw_core.net.renewal import Renewal, finish_replacing
 from llmgw_core.net.tls import client_context, require_own
 from llmgw_core.pki.files import describe_open_key
 from llmgw_core.plan.fabric import impossible_fabrics
@@ -69,7 +69,7 @@ def _warn(said: str | None) -> None:
 
 async def _run(settings: AgentSettings, engines: Engines) -> None:
     picture = Picture(settings)
-    renewal = Renewal(settings.credentials)
+    renewal = Renewal(settings.credentials, _log)
 
     async def check_engine(order: CheckEngine) -> EngineChecked:
         return await _check_engine(engines, settings, order)

@@ -29,7 +29,7 @@ from llmgw_core.engine import Exit, Failure, FailureKind, LaunchOrder, Probe, Sh
 from llmgw_core.errors import LlmgwError
 from llmgw_core.model.launch import Launch, RunShard, Stage
 from llmgw_core.model.shard import ShardFailure, ShardPhase, ShardStatus
-from llmgw_core.plan.exit_words import exit_text, last_lines
+from llmgw_core.plan.exit_words import exit_text, last_lines, without_key
 from llmgw_core.plan.health_watch import Watched
 from llmgw_core.plan.shard_tree import Kinship
 from llmgw_core.plan.sidecar import placed_profile
@@ -256,7 +256,8 @@ class Attempt:
         return self.failed(failure, exit_text(how), ended.tail)
 
     def failed(self, failure: Failure, exit: str = "", tail: str = "") -> ShardFailure:
-        return ShardFailure(failure.kind.value, failure.reason, exit, last_lines(tail), self.node.now())
+        reason, tail = (without_key(each, self.launch.key) for each in (failure.reason, tail))
+        return ShardFailure(failure.kind.value, reason, exit, last_lines(tail), self.node.now())
 
     async def _fail(self, failure: ShardFailure) -> None:
         self.kept = evolve(self.kept, failure=failure)

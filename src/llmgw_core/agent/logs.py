@@ -14,6 +14,7 @@ from pathlib import Path
 from attrs import frozen
 
 from llmgw_core.agent.shard_files import ShardFiles
+from llmgw_core.plan.exit_words import without_key
 from llmgw_core.wire.message import LogRead, ReadLog
 
 MOST_BYTES = 256 * 1024
@@ -38,7 +39,8 @@ def read_log(files: ShardFiles, ask: ReadLog) -> LogRead:
         text, cursor = _read(files, ask, wanted, generations)
     except OSError as error:
         return LogRead(ask.id, generation=wanted, reason=f"the log cannot be read: {error.strerror or error}")
-    return LogRead(ask.id, text, str(cursor), cursor.generation)
+    key = files.key_of(ask.replica, ask.rank, cursor.generation)
+    return LogRead(ask.id, without_key(text, key), str(cursor), cursor.generation)
 
 
 def _wanted(files: ShardFiles, ask: ReadLog, generations: list[int]) -> int | None:

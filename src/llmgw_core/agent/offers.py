@@ -6,7 +6,7 @@ blocks delays no other answer.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 
@@ -25,6 +25,7 @@ from llmgw_core.plan.profile import stand_in_replica
 from llmgw_core.plan.sidecar import placed_profile, stand_in_ports
 
 WEIGHTS_EVERY_S = 30.0
+_STAND_IN_KEY = "llmgw-stand-in-key"
 _STAND_IN_DIRECTORY = "/run/llmgw/shard"
 
 
@@ -103,6 +104,7 @@ def check_offer(engines: Engines, offer: Offer, inspected: Inspected | None) -> 
             return OfferChecked(offer.key, refusal=lacking)
         commands = _stand_in_commands(engines, offer, inspected)
         refusal = refusal_of(engines, info.name, inspected, commands)
+        takes_key = offer.profile.engine_key and not refusal and _takes_key(engines, offer, inspected, commands)
     except ImpossibleReplica as error:
         return OfferChecked(offer.key, refusal="; ".join(error.reasons))
     except LlmgwError as error:
@@ -112,13 +114,25 @@ def check_offer(engines: Engines, offer: Offer, inspected: Inspected | None) -> 
         refusal=refusal,
         workers_first=any(each.launch_order is LaunchOrder.WORKERS_FIRST for each in commands),
         head_first=any(each.stop.head_first for each in commands),
+        takes_key=takes_key,
     )
 
 
-def _stand_in_commands(engines: Engines, offer: Offer, inspected: Inspected) -> tuple[Command, ...]:
+def _takes_key(engines: Engines, offer: Offer, inspected: Inspected, without: Sequence[Command]) -> bool:
+    """Whether its engine can be told to ask for a key: not where others on the node would read it, or it is refused."""
+    try:
+        commands = _stand_in_commands(engines, offer, inspected, _STAND_IN_KEY)
+        if commands[0] == without[0] or any(_STAND_IN_KEY in word for each in commands for word in each.argv):
+            return False
+        return not refusal_of(engines, offer.profile.engine, inspected, commands)
+    except LlmgwError:
+        return False
+
+
+def _stand_in_commands(engines: Engines, offer: Offer, inspected: Inspected, key: str = "") -> tuple[Command, ...]:
     """Of the head and of one worker, on nodes that are not there."""
     profile = placed_profile(offer.profile, stand_in_ports(offer.profile), _STAND_IN_DIRECTORY)
-    replica = stand_in_replica(profile, offer.model, offer.model, offer.source)
+    replica = stand_in_replica(profile, offer.model, offer.model, offer.source, key)
     info = engines.info(offer.profile.engine)
     commands = []
     for shard in replica.shards[:2]:

@@ -120,6 +120,7 @@ def shard_of(launch: Launch, rank: int, profile: Profile, work: str, executable:
         source=launch.offer.source,
         slots=slots,
         rendezvous=Endpoint(head, port) if port is not None and len(slots) > 1 else None,
+        key=launch.key,
     )
     return Shard(replica, rank)
 

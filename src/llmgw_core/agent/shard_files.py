@@ -124,6 +124,13 @@ class ShardFiles:
             except (OSError, ValueError, KeyError, TypeError, BaseValidationError, LlmgwError) as error:
                 _log.error("shard not known any more", extra={"file": str(path), "reason": str(error)[:200]})
 
+    def key_of(self, replica: str, rank: int, generation: int) -> str:
+        """What its engine asks for; empty: nothing, or the attempt is over, and its key opens nothing any more."""
+        with suppress(OSError, ValueError, KeyError, TypeError):
+            text = (self.directory(replica, rank, generation) / _STATE).read_text(encoding="utf-8")
+            return str(json.loads(text)["shard"]["order"]["launch"].get("key", ""))
+        return ""
+
     def forget(self, directory: Path) -> None:
         """Nothing of the shard is left but its logs."""
         for path in (directory / _STATE, directory / "reaper.py", directory / "socket"):

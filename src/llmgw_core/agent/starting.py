@@ -18,7 +18,7 @@ from attrs import define, evolve
 from llmgw_core.agent.asking import ask, takes_connection
 from llmgw_core.agent.family import ENGINE
 from llmgw_core.agent.preparing import Prepared, Trouble, check_free, check_ports
-from llmgw_core.agent.racing import first
+from llmgw_core.net.racing import first
 from llmgw_core.agent.reaper_link import Held, NotStarted, ReaperGone, ReaperLink, connect_reaper
 from llmgw_core.engine import Command, Endpoint, Exit, Failure, FailureKind, Secret, Stop
 from llmgw_core.examine.process import child_environment

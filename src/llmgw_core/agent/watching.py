@@ -16,7 +16,7 @@ from llmgw_core.agent.asking import METRICS_BYTES, ask
 from llmgw_core.agent.family import ENGINE
 from llmgw_core.agent.ports import holds_listener, judge_listener
 from llmgw_core.agent.processes import lives
-from llmgw_core.agent.racing import first
+from llmgw_core.net.racing import first
 from llmgw_core.agent.reaper_link import Held, ReaperGone
 from llmgw_core.engine import Failure, Health, Phase, Probe, ReplyKind, Shard
 from llmgw_core.model.catalog import HealthTimings

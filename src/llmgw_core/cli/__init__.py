@@ -42,6 +42,7 @@ def _print_version(context: click.Context, _: click.Parameter, wanted: bool) -> 
         "control": ("llmgw_core.cli.control:control", "Run the control plane."),
         "ctl": ("llmgw_core.cli.ctl:ctl", "Ask and tell a fleet what to do; check engines."),
         "demo": ("llmgw_core.demo.app:demo", "Show a whole fleet on this machine, with made-up hardware."),
+        "gateway": ("llmgw_core.cli.gateway:gateway", "Run a gateway, the address that users call."),
         "engines": ("llmgw_core.cli.plugins:engines", "List the engine plugins, loaded and refused."),
         "weights": ("llmgw_core.cli.weights:weights", "Prove that a copy of a model's weights is whole."),
     },

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import click
 
+from llmgw_core.cli.listening import parse_place
+
 _seconds = click.FloatRange(0.05, 7 * 24 * 3600.0)
 """From what a loop can keep to a week; not a number is outside."""
 
@@ -61,18 +63,8 @@ def control(
     from llmgw_core.log import set_up_logs
     from llmgw_core.plan.liveness import Pace
 
-    host, port = _parse_listen(listen)
+    host, port = parse_place("--listen", listen)
     set_up_logs(as_json=log_json)
     pace = Pace(heartbeat, lost_after)
     settings = ControlSettings(state, identity_files(identity), host, port, ca_dir, pace, soak)
     trio.run(run_control, settings)
-
-
-_PORT_DIGITS, _LAST_PORT = 5, 65535
-
-
-def _parse_listen(text: str) -> tuple[str | None, int]:
-    host, _, port = text.rpartition(":")
-    if not (port.isascii() and port.isdecimal() and len(port) <= _PORT_DIGITS and int(port) <= _LAST_PORT):
-        raise click.UsageError(f"--listen {text!r}: write ADDRESS:PORT, or :PORT for all addresses")
-    return host.strip("[]") or None, int(port)

@@ -25,6 +25,8 @@ from llmgw_core.cli.lazy import LazyGroup
         "events": ("llmgw_core.cli.fleet:events", "Show what happened, oldest first."),
         "explain": ("llmgw_core.cli.deploying:explain", "Say where a model could run, and what speaks against it."),
         "fabrics": ("llmgw_core.cli.fleet:fabrics", "List the fabrics, their members, and what refutes them."),
+        "gateways": ("llmgw_core.cli.keys:gateways", "List the gateways, and the table that each has taken."),
+        "keys": ("llmgw_core.cli.keys:keys", "Make, list and revoke the API keys of users."),
         "logs": ("llmgw_core.cli.replicas:logs", "Print what a replica's engine wrote."),
         "models": ("llmgw_core.cli.replicas:models", "List the models, and how many replicas are ready."),
         "node": ("llmgw_core.cli.fleet:node", "Show all that is known of a node."),

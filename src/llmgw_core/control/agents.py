@@ -74,7 +74,7 @@ async def _let_in(plane: Plane, visit: Visit, scope: trio.CancelScope) -> Connec
         caller,
         node.key_fingerprint if node else None,
         older.caller if older else None,
-        silent=node is not None and fleet.silent(node, plane.now()),
+        silent=node is not None and fleet.silent(node.last_heard, plane.now()),
     )
     if isinstance(decided, NotAdmitted):
         raise NotLetIn(decided.reason)
@@ -154,15 +154,17 @@ async def _converse(plane: Plane, node: Node, connection: Connection, end: Contr
     """Hear the agent until it is silent for too long. Of the reports that come too fast, the last one is stored."""
     waiting: Report | None = None
     while True:
-        patience_s = max(0.0, plane.fleet.patience_s(node, plane.now()))
         message = None
-        with trio.move_on_after(min(patience_s, node.stores.wait_s(plane.now()) if waiting else inf)):
+        storing_s = node.stores.wait_s(plane.now()) if waiting else inf
+        with trio.move_on_after(max(0.0, min(_patience_s(plane, node), storing_s))):
             message = await connection.link.hear()
         if message is not None:
             waiting = end.hear(message) or waiting
             node.last_heard = plane.now()
             await _answer(plane, node, connection, message)
-        elif plane.fleet.patience_s(node, plane.now()) <= 0:  # else it was us who slept, or something is to be stored
+        elif (
+            plane.fleet.patience_s(node.last_heard, plane.now()) <= 0
+        ):  # else it was us who slept, or something is to be stored
             await connection.end(f"node {node.name}: nothing was heard for {plane.fleet.pace.lost_after_s:g} s")
             return
         if waiting is not None and node.stores.wait_s(plane.now()) <= 0:
@@ -171,6 +173,10 @@ async def _converse(plane: Plane, node: Node, connection: Connection, end: Contr
             waiting = None
         elif isinstance(message, Report) and waiting is None:
             await _acknowledge(plane, connection, message)  # it is stored already, by an earlier link
+
+
+def _patience_s(plane: Plane, node: Node) -> float:
+    return plane.fleet.patience_s(node.last_heard, plane.now())
 
 
 async def _acknowledge(plane: Plane, connection: Connection, report: Report) -> None:

@@ -12,7 +12,7 @@ import resource
 import signal
 import ssl
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -22,8 +22,10 @@ from attrs import field, frozen
 
 from llmgw_core.control.deployment import SOAK_S, Deployment
 from llmgw_core.control.fleet import Fleet
+from llmgw_core.control.keys import publish_keys
 from llmgw_core.control.loop import plan_for_ever
 from llmgw_core.control.plane import Plane, log
+from llmgw_core.control.routing import RoutesBook
 from llmgw_core.control.tidy import calm_down, give_back_when_quiet
 from llmgw_core.control.visitor import receive
 from llmgw_core.control.watch import watch_certificates, watch_clock, watch_nodes
@@ -35,8 +37,9 @@ from llmgw_core.net.door import Room
 from llmgw_core.net.tls import CredentialFiles, require_own, server_context
 from llmgw_core.plan.liveness import Pace
 from llmgw_core.store.database import Database
-from llmgw_core.store.reading import read_nodes, read_revocations
+from llmgw_core.store.reading import read_gateways, read_keys, read_nodes, read_revocations
 
+Embedded = Callable[[RoutesBook], Awaitable[None]]
 STORE_FILE = "control.db"
 BACKLOG = 4096
 """Connections that the kernel keeps for us while a fleet comes back all at once."""
@@ -80,9 +83,14 @@ def sole_owner(state: Path) -> Iterator[None]:
 
 
 async def run_control(
-    settings: ControlSettings, task_status: trio.TaskStatus[Sequence[trio.SocketListener]] = trio.TASK_STATUS_IGNORED
+    settings: ControlSettings,
+    embedded: Embedded | None = None,
+    task_status: trio.TaskStatus[Sequence[trio.SocketListener]] = trio.TASK_STATUS_IGNORED,
 ) -> None:
-    """Serve until SIGTERM, SIGINT or cancellation; `task_status` gets the listeners when they are open."""
+    """Serve until SIGTERM, SIGINT or cancellation; `task_status` gets the listeners when they are open.
+
+    `embedded`: a gateway in this process; it subscribes to the routes that it is given, and lives as long.
+    """
     context = server_context(settings.credentials)
     require_own(settings.credentials, Role.SERVER)
     with sole_owner(settings.state):
@@ -94,7 +102,10 @@ async def run_control(
                 plane.fleet.load(read_nodes(reading), read_revocations(reading))
                 for what in plane.deployment.load(reading):
                     log.error("stored and unreadable", extra={"reason": what})
-                await _serve(plane, settings, context, task_status)
+                plane.routes.load(read_gateways(reading), plane.fleet.started)
+                plane.keys.update({each.id: each for each in read_keys(reading)})
+                publish_keys(plane)
+                await _serve(plane, settings, context, embedded, task_status)
         finally:
             reading.close()
             database.close()
@@ -108,6 +119,7 @@ async def _serve(
     plane: Plane,
     settings: ControlSettings,
     context: ssl.SSLContext,
+    embedded: Embedded | None,
     task_status: trio.TaskStatus[Sequence[trio.SocketListener]],
 ) -> None:
     try:
@@ -125,6 +137,8 @@ async def _serve(
         nursery.start_soon(watch_nodes, plane)
         nursery.start_soon(watch_certificates, plane)
         nursery.start_soon(plan_for_ever, plane)
+        if embedded is not None:
+            nursery.start_soon(embedded, plane.routes)
         for listener in listeners:
             log.info("listening", extra={"address": str(listener.socket.getsockname())})
         task_status.started(listeners)
@@ -143,8 +157,7 @@ async def _stop_on_signal(plane: Plane, scope: trio.CancelScope) -> None:
         async for number in signals:
             log.info("stopping", extra={"signal": signal.Signals(number).name})
             break
-    nodes = [node.connection for node in plane.fleet.nodes.values() if node.connection]
     async with trio.open_nursery() as nursery:
-        for connection in [*nodes, *plane.fleet.operators]:
+        for connection in plane.fleet.connections():
             nursery.start_soon(connection.end, "the control plane is stopping")
     scope.cancel()

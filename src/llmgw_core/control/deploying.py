@@ -19,7 +19,7 @@ from llmgw_core.model.catalog import MOST_REPLICAS, Catalog
 from llmgw_core.plan.preview import PlannedChange, what_changes
 from llmgw_core.plan.rollout import find_served
 from llmgw_core.plan.world import World
-from llmgw_core.store.change import CatalogApplied, ModelScaled, OffersServed
+from llmgw_core.store.change import CatalogApplied, ModelCreated, ModelScaled, OffersServed
 from llmgw_core.store.reading import AppliedCatalog
 from llmgw_core.wire.facts import clipped
 from llmgw_core.wire.record import render_offers
@@ -39,7 +39,8 @@ async def apply(plane: Plane, operator: str, arguments: Arguments) -> list[dict[
     served = find_served(plane.deployment.records.values(), plane.deployment.offers, offers)
     before = [OffersServed(model, render_offers(those)) for model, those in served.items()]
     event = plane.event("catalog applied", "", told)
-    await plane.writer.write(*before, CatalogApplied(name, text, operator, applied.at), event)
+    new = [ModelCreated(model, applied.at) for model in catalog.models if model not in plane.deployment.created]
+    await plane.writer.write(*before, *new, CatalogApplied(name, text, operator, applied.at), event)
     plane.deployment.served.update(served)
     plane.deployment.desire(applied, catalog, offers)
     plane.deployment.desire_again()

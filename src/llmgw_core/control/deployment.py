@@ -19,6 +19,7 @@ from llmgw_core.store.database import Database
 from llmgw_core.store.reading import (
     AppliedCatalog,
     read_catalog,
+    read_created,
     read_drains,
     read_replicas,
     read_rollouts,
@@ -77,6 +78,10 @@ class Deployment:
     """The last one; for views, which show why something has no place."""
     soak_s: float = SOAK_S
     """How long a replacement must have been ready before its original goes."""
+    created: dict[str, float] = field(factory=dict)
+    """By model that was ever applied, when it first was."""
+    blind: bool = False
+    """Whether there is a catalog that cannot be read: nothing that runs is touched then, and nothing told of it."""
     drain_states: dict[str, DrainState] = field(factory=dict)
     """By node, as the last pass found it."""
     desired: int = 0
@@ -115,7 +120,9 @@ class Deployment:
         return {name: self.scales.get(name, model.replicas) for name, model in models.items()}
 
     def desire(self, applied: AppliedCatalog, catalog: Catalog, offers: OfferBook) -> None:
-        self.applied, self.catalog = applied, catalog
+        self.applied, self.catalog, self.blind = applied, catalog, False
+        for name in catalog.models:
+            self.created.setdefault(name, applied.at)
         # Equal offers stay the same objects, so that the planner's comparisons cost nothing.
         known = {offer: offer for offer in self.offers.values()}
         self.offers = {key: known.get(offer, offer) for key, offer in offers.items()}
@@ -134,12 +141,14 @@ class Deployment:
     def load(self, database: Database) -> list[str]:
         """As it was stored; what could not be read. Raises `Unreadable` where what runs would be taken for nobody's."""
         unreadable = []
+        self.created = read_created(database)
         applied = read_catalog(database)
         if applied is not None:
             try:
                 catalog = parse_catalog(applied.text, applied.name)
                 self.desire(applied, catalog, make_offers(catalog))
             except (BadFile, TooMuchOffered) as error:
+                self.blind = True
                 unreadable.append(f"the applied catalog {applied.name}: {error}")
         self.scales = {model: n for model, n in read_scales(database).items() if model in self.wanted}
         self.drains, self.rollouts = read_drains(database), read_rollouts(database)

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import logging
 from collections import Counter, deque
-from collections.abc import Collection, Iterable
+from collections.abc import AsyncIterator, Collection, Iterable
+from contextlib import asynccontextmanager
 from itertools import count
 from math import inf
 
@@ -79,6 +80,8 @@ class Connection:
     since: float = 0.0
     until: float = inf
     """Of its certificate, seconds since 1970."""
+    instance: str = ""
+    """The peer's process."""
     live: bool = False
     """Whether a node's snapshot is there: commands may be said."""
     checks: dict[str, Check] = field(factory=dict)
@@ -89,8 +92,18 @@ class Connection:
 
     async def say(self, message: Message) -> None:
         """Send; a peer that does not take it in time has ended its link."""
-        with trio.move_on_after(SAY_S) as saying:
+        async with self._in_time():
             await self.link.say(message)
+
+    async def say_text(self, kind: str, text: str) -> None:
+        """The same, of a message that has been encoded already."""
+        async with self._in_time():
+            await self.link.say_text(kind, text)
+
+    @asynccontextmanager
+    async def _in_time(self) -> AsyncIterator[None]:
+        with trio.move_on_after(SAY_S) as saying:
+            yield
         if saying.cancelled_caught:
             raise LinkClosed(f"{self.identity.name} takes nothing: what was said to it has waited for {SAY_S:g} s")
 
@@ -161,6 +174,7 @@ class Fleet:
     renewed: dict[Identity, float] = field(factory=dict)
     """When a certificate was last given out over a link."""
     operators: set[Connection] = field(factory=set)
+    gateways: set[Connection] = field(factory=set)
     numbers: count[int] = field(factory=lambda: count(1))
     moved: int = 0
     """Callers that came, were let in, or went."""
@@ -203,31 +217,33 @@ class Fleet:
         self.looked = now
         return sleep
 
-    def _awake(self, node: Node, now: float) -> float:
-        """`now`, less what we have slept since the node was heard; a sleep that nobody has noticed yet counts too."""
+    def _awake(self, last_heard: float, now: float) -> float:
+        """`now`, less what we have slept since then; a sleep that nobody has noticed yet counts too."""
         unnoticed = find_sleep(self.looked, now, LOOK_EVERY_S)
-        return now - slept_since(node.last_heard, self.sleeps) - (unnoticed.seconds if unnoticed else 0.0)
+        return now - slept_since(last_heard, self.sleeps) - (unnoticed.seconds if unnoticed else 0.0)
 
-    def silent(self, node: Node, now: float) -> bool:
-        return is_silent(node.last_heard, self._awake(node, now), self.heartbeat_s)
+    def silent(self, last_heard: float, now: float) -> bool:
+        """Whether a peer that was last heard then has missed its beats."""
+        return is_silent(last_heard, self._awake(last_heard, now), self.heartbeat_s)
 
-    def patience_s(self, node: Node, now: float) -> float:
-        """How much longer its silence is borne on its link."""
-        return node.last_heard + self.pace.lost_after_s - self._awake(node, now)
+    def patience_s(self, last_heard: float, now: float) -> float:
+        """How much longer the silence of such a peer is borne on its link."""
+        return last_heard + self.pace.lost_after_s - self._awake(last_heard, now)
 
     def state(self, node: Node, now: float) -> NodeState:
         return node_state(
             connected=node.connection is not None,
             last_heard=node.last_heard,
             started=self.started,
-            now=self._awake(node, now),
+            now=self._awake(node.last_heard, now),
             interval_s=self.heartbeat_s,
             lost_after_s=self.pace.lost_after_s,
         )
 
     def connections(self) -> list[Connection]:
-        """Every live link, a node's or an operator's."""
-        return [*(node.connection for node in self.nodes.values() if node.connection), *self.operators]
+        """Every live link."""
+        nodes = (node.connection for node in self.nodes.values() if node.connection)
+        return [*nodes, *self.operators, *self.gateways]
 
     def connections_of(self, serials: Iterable[str], identities: Collection[Identity] = ()) -> list[Connection]:
         """Every live link with one of these certificates, or of one of these."""

@@ -54,6 +54,8 @@ async def _plan_once(plane: Plane, nursery: trio.Nursery) -> float:
         log.error("not stored, and so not done", extra={"reason": str(error)})
         return plane.now() + RETRY_S
     plane.deployment.decided = desired
+    if not plane.deployment.blind:
+        plane.routes.publish(decision.routes, plane.deployment.created)
     _tell(plane, decision, nursery)
     return inf if decision.look_again_at is None else decision.look_again_at
 

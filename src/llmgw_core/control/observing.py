@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import secrets
+
 from llmgw_core.control.fleet import Fleet, Node
 from llmgw_core.control.plane import Plane
 from llmgw_core.control.view import refutations
@@ -20,12 +22,14 @@ def observe(plane: Plane) -> World:
             name: _observe_node(plane.fleet, node, now, name in deployment.drains)
             for name, node in plane.fleet.nodes.items()
         },
+        gateways=plane.routes.observed(),
         drains=deployment.drains,
         rollouts=deployment.rollouts,
         applied_at=deployment.applied.at if deployment.applied else 0.0,
         soak_s=deployment.soak_s,
         refuted={each.fabric: each.reason for each in refutations(plane.fleet)},
         now=now,
+        seed=secrets.token_hex(32),
         lost_after_s=plane.fleet.pace.lost_after_s,
         spared=deployment.decision.spared,
     )

@@ -13,6 +13,8 @@ from llmgw_core.control.arguments import Arguments, BadQuestion, argument, node_
 from llmgw_core.control.checking import check_engine
 from llmgw_core.control.deploying import apply, plan, scale
 from llmgw_core.control.draining import drain, list_drains, plan_drains, roll_back, show_rollout, undrain
+from llmgw_core.control.gateway_view import list_gateways
+from llmgw_core.control.keys import create_key, list_keys, revoke_key
 from llmgw_core.control.log_reading import read_log
 from llmgw_core.control.plane import Plane
 from llmgw_core.control.replica_view import explain_model, list_models, list_replicas, show_replica
@@ -110,6 +112,10 @@ OPERATIONS: Mapping[str, Callable[[Plane, str, Arguments], Awaitable[Any]]] = {
     "drains": list_drains,
     "rollout": show_rollout,
     "rollback": roll_back,
+    "keys": list_keys,
+    "create-key": create_key,
+    "revoke-key": revoke_key,
+    "gateways": list_gateways,
     "revoke": revoke,
     "unrevoke": unrevoke,
     "revocations": list_revocations,

@@ -10,9 +10,11 @@ from attrs import field, frozen
 
 from llmgw_core.control.deployment import Deployment
 from llmgw_core.control.fleet import Fleet
+from llmgw_core.control.routing import RoutesBook
 from llmgw_core.control.writer import Writer
 from llmgw_core.store.change import EventHappened
 from llmgw_core.store.database import Database
+from llmgw_core.store.reading import StoredKey
 from llmgw_core.wire.facts import clipped
 
 EVENT_CHARACTERS = 500
@@ -30,6 +32,13 @@ class Plane:
     authority: Path | None = None
     """The authority's directory, where it is reachable: then certificates are renewed over the link."""
     deployment: Deployment = field(factory=Deployment)
+    keys: dict[str, StoredKey] = field(factory=dict)
+    """By id, all API keys of users that were ever made; as in the store."""
+    routes: RoutesBook = field(init=False)
+
+    @routes.default
+    def _make_routes(self) -> RoutesBook:
+        return RoutesBook(self.now, self.deployment.look_again)
 
     def event(self, kind: str, node: str, reason: str) -> EventHappened:
         """A line for the log now, and a change for the store."""

@@ -14,6 +14,7 @@ import trio
 from cryptography import x509
 
 from llmgw_core.control.agents import serve_agent
+from llmgw_core.control.gateways import serve_gateway
 from llmgw_core.control.operators import serve_operator
 from llmgw_core.control.plane import Plane, log
 from llmgw_core.control.visit import HELLO_CHARACTERS, HELLO_S, Visit
@@ -27,7 +28,7 @@ from llmgw_core.pki.identity import NotAnIdentity, read_identity, verify_peer
 from llmgw_core.wire.message import Hello
 from llmgw_core.wire.session import OutOfTurn
 
-_ROLES: Collection[Role] = (Role.NODE, Role.OPERATOR)
+_ROLES: Collection[Role] = (Role.NODE, Role.OPERATOR, Role.GATEWAY)
 
 
 async def receive(plane: Plane, context: ssl.SSLContext, room: Room, caller: trio.SocketStream) -> None:
@@ -69,7 +70,13 @@ async def _meet(plane: Plane, link: Link, stream: Encrypted, keys: dict[str, str
         keys["node"] = hello.name
         # The certificate is not kept as long as the link: it has several kB.
         visit = _identify(plane, link, hello, peer_certificate(stream), keys["address"])
-        await (serve_agent if visit.identity.role is Role.NODE else serve_operator)(plane, visit)
+        match visit.identity.role:
+            case Role.NODE:
+                await serve_agent(plane, visit)
+            case Role.GATEWAY:
+                await serve_gateway(plane, visit)
+            case _:
+                await serve_operator(plane, visit)
     except LinkClosed:
         raise
     except LlmgwError as error:

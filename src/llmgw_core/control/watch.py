@@ -10,22 +10,25 @@ from datetime import UTC, datetime
 import trio
 
 from llmgw_core.control.fleet import LOOK_EVERY_S, Connection, Fleet
+from llmgw_core.control.keys import KeyWatch
 from llmgw_core.control.plane import Plane, log
 from llmgw_core.errors import LlmgwError
 from llmgw_core.pki.identity import way_to_renew
 from llmgw_core.pki.validity import describe_time
 from llmgw_core.plan.liveness import NodeState
-from llmgw_core.store.change import Change, NodeLastSeen
+from llmgw_core.store.change import Change, GatewayForgotten, NodeLastSeen
 
 KEEP_EVERY_S = 30.0
 """How often the times of the last heartbeats go to the disk; they stay in memory otherwise."""
 
 
 async def watch_nodes(plane: Plane) -> None:
-    kept = plane.now()
+    kept, keys = plane.now(), KeyWatch()
     while True:
+        keys.look(plane)
         await trio.sleep(LOOK_EVERY_S)
         changes = _changed_states(plane)
+        changes += [GatewayForgotten(*who) for who in plane.routes.forget_silent(plane.fleet.pace.lost_after_s)]
         if plane.now() - kept >= KEEP_EVERY_S:
             kept = plane.now()
             changes += [

@@ -38,11 +38,13 @@ profiles = ["saga-2x2"]
 
 [profiles.haiku-1gpu]
 engine = "sim"
+engine_key = false
 gpus_per_node = 1
 extra_args = ["--load-time", "1", "--tokens-per-second", "50"]
 
 [profiles.saga-2x2]
 engine = "sim"
+engine_key = false
 nodes = 2
 gpus_per_node = 2
 tensor_parallel = 4
@@ -57,6 +59,7 @@ profiles = ["tiny-cpu"]
 
 [profiles.tiny-cpu]
 engine = "llamacpp"
+engine_key = false
 context_length = 512
 extra_args = ["--threads", "1"]
 """

@@ -9,6 +9,7 @@ from attrs import Attribute, field, fields, frozen
 
 from llmgw_core.errors import LlmgwError
 from llmgw_core.model.replica import Parallel, Settings, frozen_mapping
+from llmgw_core.model.route import Affinity
 
 MOST_NODES = 1024
 MOST_GPUS = 64
@@ -152,6 +153,8 @@ class Profile(Settings):
     )
     """By name, started in this order."""
     health: HealthTimings = HealthTimings()
+    engine_key: bool = True
+    """Whether its engine asks for a key that only gateways have, where it can."""
 
     @property
     def parallel(self) -> Parallel:
@@ -173,6 +176,10 @@ class Model:
     replicas: int = field(default=1, validator=_between(0, MOST_REPLICAS))
     labels: Mapping[str, str] = field(factory=dict, converter=frozen_mapping, validator=_labels, hash=False)
     """The operator's own words; `ctl models` shows them and selects by them."""
+    aliases: tuple[str, ...] = ()
+    """Other names by which users may ask for it; its engines know only its own."""
+    affinity: Affinity = Affinity.NONE
+    """Which requests should meet again at one replica."""
 
 
 @frozen

@@ -40,6 +40,7 @@ def find_mistakes(catalog: Catalog, profiles: Collection[str], *, possible: bool
     for name, model in catalog.models.items():
         yield from _bad_name(("models", name), name)
         yield from _bad_profiles(name, model, profiles)
+        yield from _bad_aliases(name, model, catalog)
     for name, profile in catalog.profiles.items():
         at = ("profiles", name)
         yield from _bad_name(at, name)
@@ -72,6 +73,20 @@ def _bad_profiles(name: str, model: Model, profiles: Collection[str]) -> Iterato
             yield Mistake(at, f"no profile {profile!r} (there are: {known})")
         elif profile in model.profiles[:index]:
             yield Mistake(at, f"{profile!r} is named twice")
+
+
+def _bad_aliases(name: str, model: Model, catalog: Catalog) -> Iterator[Mistake]:
+    """A name that users say leads to one model."""
+    others = {alias: other for other, each in catalog.models.items() if other != name for alias in each.aliases}
+    for index, alias in enumerate(model.aliases):
+        at = ("models", name, "aliases", index)
+        yield from _bad_name(at, alias)
+        if alias in catalog.models:
+            yield Mistake(at, f"{alias!r} is the name of a model")
+        elif alias in others:
+            yield Mistake(at, f"{alias!r} is an alias of {others[alias]!r} too")
+        elif alias in model.aliases[:index]:
+            yield Mistake(at, f"{alias!r} is named twice")
 
 
 def _bad_placeholders(at: Path, profile: Profile) -> Iterator[Mistake]:

@@ -119,5 +119,7 @@ class ReplicaRecord:
     @property
     def attempts(self) -> tuple[Assignment, ...]:
         """What of it is placed: the original, and its replacement."""
-        replacement = self.move.replacement if self.move is not None else None
-        return tuple(each for each in (self.assignment, replacement) if each is not None)
+        original, move = self.assignment, self.move
+        if move is None or move.replacement is None:
+            return () if original is None else (original,)
+        return (move.replacement,) if original is None else (original, move.replacement)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import Enum
 
-from attrs import frozen
+from attrs import field, frozen
 
 from llmgw_core.model.catalog import Profile
 from llmgw_core.model.replica import Hca
@@ -35,6 +35,8 @@ class OfferChecked:
     """Whether the workers must run before the head starts."""
     head_first: bool = False
     """Whether the head must be gone before the workers are stopped."""
+    takes_key: bool = False
+    """Whether its engine can be told to ask for a key, without the key being in its arguments."""
 
 
 @frozen
@@ -63,6 +65,8 @@ class Launch:
     places: tuple[Place, ...]
     rendezvous_port: int | None = None
     """On the head's node; needed from two nodes on."""
+    key: str = field(default="", repr=False)
+    """What its engine asks whoever calls it for; empty: nothing. Secret."""
 
     def shard_id(self, rank: int) -> str:
         return f"{self.replica}#{rank}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import Enum
 
-from attrs import frozen
+from attrs import field, frozen
 
 
 class Affinity(Enum):
@@ -27,7 +27,7 @@ class Target:
     address: str
     """Its head's node; an IP address."""
     port: int
-    key: str = ""
+    key: str = field(default="", repr=False)
     """What its engine asks for; empty where it asks for nothing."""
 
 

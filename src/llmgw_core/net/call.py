@@ -22,6 +22,7 @@ from cryptography import x509
 from llmgw_core.errors import LlmgwError
 from llmgw_core.net.link import Link, LinkClosed, open_link
 from llmgw_core.net.tls import CredentialFiles, Peek, client_context, explain_tls_error
+from llmgw_core.wire.message import MESSAGE_LIMIT_BYTES
 
 CONNECT_S = 10.0
 PEEK_S = 5.0
@@ -99,12 +100,17 @@ class _Witness(trio.abc.Stream):
 
 
 @asynccontextmanager
-async def call(server: Server, files: CredentialFiles, now: datetime) -> AsyncIterator[Link]:
-    """A link to the control plane; raises `NotReached`. Errors inside the block are the block's own."""
+async def call(
+    server: Server, files: CredentialFiles, now: datetime, limit_bytes: int = MESSAGE_LIMIT_BYTES
+) -> AsyncIterator[Link]:
+    """A link to the control plane; raises `NotReached`. Errors inside the block are the block's own.
+
+    `limit_bytes`: of one message that is heard; a gateway's is `ROUTES_LIMIT_BYTES`.
+    """
     witness = _Witness(await _connect(server, files, now))
     opened = False
     try:
-        async with open_link(witness, server.host) as link:
+        async with open_link(witness, server.host, limit_bytes) as link:
             opened = True
             yield link
     except LinkClosed as closed:

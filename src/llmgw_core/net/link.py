@@ -23,7 +23,7 @@ from trio_websocket import (
 )
 
 from llmgw_core.errors import LlmgwError
-from llmgw_core.wire.message import MESSAGE_LIMIT_BYTES, Message, Refused, Unknown
+from llmgw_core.wire.message import MESSAGE_LIMIT_BYTES, ROUTES_LIMIT_BYTES, Message, Refused, Routes, Unknown
 from llmgw_core.wire.text import decode, encode
 
 PATH = "/llmgw"
@@ -52,6 +52,8 @@ class Link:
     """One end of a link."""
 
     _socket: WebSocketConnection
+    _limit_bytes: int = MESSAGE_LIMIT_BYTES
+    """Of one message that is heard."""
 
     @property
     def closed(self) -> CloseReason | None:
@@ -60,22 +62,24 @@ class Link:
 
     async def say(self, message: Message) -> None:
         """Send; raises `LinkClosed`, or `TooLong` and nothing has happened."""
-        text = encode(message)
-        if len(text) > MESSAGE_LIMIT_BYTES:
-            raise TooLong(
-                f"message too large: {type(message).__name__} of {len(text)} bytes, over {MESSAGE_LIMIT_BYTES}"
-            )
+        await self.say_text(type(message).__name__, encode(message))
+
+    async def say_text(self, kind: str, text: str) -> None:
+        """The same, of a message that has been encoded already: one text may go to many peers."""
+        limit = ROUTES_LIMIT_BYTES if kind == Routes.__name__ else MESSAGE_LIMIT_BYTES
+        if len(text) > limit:
+            raise TooLong(f"message too large: {kind} of {len(text)} bytes, over {limit}")
         try:
             await self._socket.send_message(text)
         except ConnectionClosed as closed:
-            raise _ended(closed) from closed
+            raise _ended(closed, self._limit_bytes) from closed
 
     async def hear(self) -> Message | Unknown:
         """The next message; raises `LinkClosed`, or `Garbage` when what came is none."""
         try:
             return decode(await self._socket.get_message())
         except ConnectionClosed as closed:
-            raise _ended(closed) from closed
+            raise _ended(closed, self._limit_bytes) from closed
 
     async def refuse(self, reason: str) -> None:
         """Say why, and close; never raises for a peer that is gone."""
@@ -89,12 +93,12 @@ class Link:
             await self._socket.aclose(code=1000, reason=reason[:100])
 
 
-def _ended(closed: ConnectionClosed) -> LinkClosed:
+def _ended(closed: ConnectionClosed, limit_bytes: int) -> LinkClosed:
     why = closed.reason
     if why is None or why.code == _GONE:
         return LinkClosed("the connection is gone")
     if why.code == _TOO_BIG:
-        return TooLarge(f"message too large: more than {MESSAGE_LIMIT_BYTES} bytes")
+        return TooLarge(f"message too large: more than {limit_bytes} bytes")
     return LinkClosed(why.reason or f"closed with code {int(why.code)}")
 
 
@@ -123,15 +127,18 @@ async def _hear_out(stream: trio.abc.Stream) -> None:
 
 
 @asynccontextmanager
-async def open_link(stream: trio.abc.Stream, host: str) -> AsyncIterator[Link]:
-    """The client's end over an established stream; raises `LinkClosed` where no WebSocket comes about."""
+async def open_link(stream: trio.abc.Stream, host: str, limit_bytes: int = MESSAGE_LIMIT_BYTES) -> AsyncIterator[Link]:
+    """The client's end over an established stream; raises `LinkClosed` where no WebSocket comes about.
+
+    `limit_bytes`: of one message that is heard here.
+    """
 
     async def upgrade(nursery: trio.Nursery) -> WebSocketConnection:
         # Any stream will do; the annotation names two kinds.
         given = cast("trio.SocketStream", stream)
-        return await wrap_client_stream(nursery, given, host, PATH, max_message_size=MESSAGE_LIMIT_BYTES)
+        return await wrap_client_stream(nursery, given, host, PATH, max_message_size=limit_bytes)
 
-    async with _linked(upgrade) as link:
+    async with _linked(upgrade, limit_bytes) as link:
         yield link
 
 
@@ -159,12 +166,14 @@ class _Reading:
 
 
 @asynccontextmanager
-async def _linked(upgrade: Callable[[trio.Nursery], Awaitable[WebSocketConnection]]) -> AsyncIterator[Link]:
+async def _linked(
+    upgrade: Callable[[trio.Nursery], Awaitable[WebSocketConnection]], limit_bytes: int = MESSAGE_LIMIT_BYTES
+) -> AsyncIterator[Link]:
     """A link whose reader lives as long as the block. The block's own error leaves as itself, not as a group."""
     failed: Exception | None = None
     async with trio.open_nursery() as nursery:
         try:
-            yield Link(await _upgraded(upgrade, nursery))
+            yield Link(await _upgraded(upgrade, nursery), limit_bytes)
         except Exception as error:
             failed = error
         nursery.cancel_scope.cancel()

@@ -19,6 +19,11 @@ def exit_text(exit: Exit) -> str:
         return str(exit)
 
 
+def without_key(text: str, key: str) -> str:
+    """An engine's own words, of which some print their whole configuration."""
+    return text.replace(key, "…") if key else text
+
+
 def last_lines(text: str, lines: int = LINES) -> str:
     kept = [line for line in text.splitlines() if line.strip()][-lines:]
     return "\n".join(kept)[-CHARACTERS:]

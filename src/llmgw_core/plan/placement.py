@@ -14,12 +14,13 @@ from attrs import define, field, frozen
 from llmgw_core.model.deployment import ReplicaRecord
 from llmgw_core.model.launch import Launch, Offer, OfferChecked, Place
 from llmgw_core.plan.candidate import NOT_ANSWERED, Candidate, Filter, Refused, examine
+from llmgw_core.plan.engine_key import make_engine_key
 from llmgw_core.plan.pool import Build, Pool, pool_of
 from llmgw_core.plan.port import rendezvous_port, serve_port
 from llmgw_core.plan.restart import REPEATED, refusal_mark
 from llmgw_core.plan.room import Rooms
 from llmgw_core.plan.roster import ordinal_of
-from llmgw_core.plan.shortage import Shortage, render_shortages
+from llmgw_core.plan.shortage import Shortage, render_briefly, render_shortages
 
 
 @frozen
@@ -65,9 +66,12 @@ class Placer:
     offers: Mapping[str, Sequence[Offer]]
     """By model, the preferred first."""
     refuted: Mapping[str, str]
+    seed: str = field(default="", repr=False)
+    """Of which keys of engines are made."""
     _choices: dict[str, _Choice] = field(factory=dict)
     _told: dict[str, tuple[int, str]] = field(factory=dict)
     """By model, why a replica has no place, and how much was taken when that was said."""
+    _told_briefly: dict[str, tuple[int, str]] = field(factory=dict)
     _checked: dict[str, Mapping[str, OfferChecked]] = field(factory=dict)
 
     def place(self, record: ReplicaRecord, generation: int) -> Placed | None:
@@ -146,6 +150,17 @@ class Placer:
             self._told[record.model] = len(self.rooms.changed), told
         return told
 
+    def why_not_briefly(self, record: ReplicaRecord) -> str:
+        """The same for whoever asks for the model: of its preferred profile, and without names of nodes."""
+        offers = self.offers.get(record.model, ())
+        if not offers:
+            return ""
+        taken, told = self._told_briefly.get(record.model, (-1, ""))
+        if taken != len(self.rooms.changed):
+            told = render_briefly(self.shortage(offers[0]))
+            self._told_briefly[record.model] = len(self.rooms.changed), told
+        return told
+
     def shortage(self, offer: Offer, record: ReplicaRecord | None = None) -> Shortage:
         """Who could take a shard of it, and what speaks against the others."""
         choice = self.choice(offer)
@@ -214,8 +229,10 @@ class Placer:
             facts = head.facts
             meeting = rendezvous_port(facts.rendezvous_ports, head.room.ports, generation, record.last_ports)
         places = tuple(_place(each, offer, group.fabric, generation, record, meeting) for each in members)
+        keyed = offer.profile.engine_key and all(each.checked.takes_key for each in members)
+        key = make_engine_key(self.seed, record.id, generation) if keyed else ""
         return Placed(
-            Launch(record.id, generation, offer, places, meeting),
+            Launch(record.id, generation, offer, places, meeting, key),
             workers_first=any(each.checked.workers_first for each in members),
             head_first=any(each.checked.head_first for each in members),
             engine_version=head.engine.version,

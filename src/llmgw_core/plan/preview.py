@@ -13,7 +13,7 @@ from enum import Enum
 
 from attrs import evolve, frozen
 
-from llmgw_core.model.catalog import Catalog
+from llmgw_core.model.catalog import Catalog, Model
 from llmgw_core.model.deployment import ReplicaRecord
 from llmgw_core.model.launch import Launch, Offer, OfferChecked
 from llmgw_core.plan.attempt import serves
@@ -31,6 +31,8 @@ class ChangeKind(Enum):
     MODEL_ADDED = "new model"
     MODEL_REMOVED = "model removed"
     SCALED = "scaled"
+    ROUTED = "routed"
+    """By which names, and how, requests find it: nothing starts anew."""
     START = "start"
     STOP = "stop"
     RESTART = "restart"
@@ -73,14 +75,22 @@ def what_changes(before: World, after: World) -> tuple[PlannedChange, ...]:
 
 def _models(old: Catalog, had: Mapping[str, int], new: Catalog, wanted: Mapping[str, int]) -> Iterable[PlannedChange]:
     for name in sorted({*old.models, *new.models}):
-        count = wanted.get(name, new.models[name].replicas) if name in new.models else 0
+        if name not in new.models:
+            yield PlannedChange(ChangeKind.MODEL_REMOVED, name)
+            continue
+        count = wanted.get(name, new.models[name].replicas)
         if name not in old.models:
             yield PlannedChange(ChangeKind.MODEL_ADDED, name, _replicas(count))
-        elif name not in new.models:
-            yield PlannedChange(ChangeKind.MODEL_REMOVED, name)
-        elif had.get(name, old.models[name].replicas) != count:
-            before = had.get(name, old.models[name].replicas)
+            continue
+        before, routing = had.get(name, old.models[name].replicas), _routing(new.models[name])
+        if before != count:
             yield PlannedChange(ChangeKind.SCALED, name, f"from {before} to {_replicas(count)}")
+        if routing != _routing(old.models[name]):
+            yield PlannedChange(ChangeKind.ROUTED, name, routing)
+
+
+def _routing(model: Model) -> str:
+    return f"aliases: {', '.join(model.aliases) or 'none'}; affinity: {model.affinity.value}"
 
 
 def _replicas(count: int) -> str:

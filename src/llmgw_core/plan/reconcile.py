@@ -27,6 +27,7 @@ from llmgw_core.plan.restart import after_change, in_the_past, is_stained, stabl
 from llmgw_core.plan.rollout import CHANGED, is_outdated, never_served, renew_offers
 from llmgw_core.plan.room import survey
 from llmgw_core.plan.roster import ordinal_of, plan_roster
+from llmgw_core.plan.route import plan_routes
 from llmgw_core.plan.sighting import Sighting, Stale, find_stale, look_at, reported_generations
 from llmgw_core.plan.world import Decision, Happening, OrderTo, World
 
@@ -57,6 +58,8 @@ class _Planning:
     records: dict[str, ReplicaRecord] = field(init=False)
     happenings: list[Happening] = field(factory=list)
     unplaced: dict[str, str] = field(factory=dict)
+    shortages: dict[str, str] = field(factory=dict)
+    """The same in a few words, for whoever asks for the model."""
     blocked: dict[str, str] = field(factory=dict)
     _missing: dict[str, list[str]] | None = None
     """By model, who should serve and does not; from when moves begin."""
@@ -80,6 +83,7 @@ class _Planning:
             orders=tuple(self._orders(records)),
             happenings=tuple(self.happenings),
             unplaced=self.unplaced,
+            routes=plan_routes(self.catalog, records, frozenset(wanted), self.shortages, self._look),
             blocked=self.blocked,
             guarded=self.losses.reasons,
             spared=self.losses.spared,
@@ -183,6 +187,8 @@ class _Planning:
     def _newest_on_its_nodes(self, record: ReplicaRecord) -> int:
         """What others report is stopped there, and takes nothing down."""
         reported = self.reported.get(record.id, {})
+        if max(reported.values(), default=0) <= record.generation:
+            return 0
         return max((reported.get(node, 0) for each in record.attempts for node in nodes_of(each)), default=0)
 
     def _why_unwanted(self, model: str) -> str:
@@ -202,12 +208,14 @@ class _Planning:
                 self._assign(record, placed)
             else:
                 self.unplaced[record.id] = self._placer_now().why_not(record)
+                self.shortages[record.id] = self._placer_now().why_not_briefly(record)
 
     def _placer_now(self) -> Placer:
         if self._placer is None:
             records = self._in_order()
             launches = [each.launch for record in records for each in record.attempts]
-            self._placer = Placer(survey(self.world.nodes, launches, self.stale), self.offers, self.world.refuted)
+            rooms = survey(self.world.nodes, launches, self.stale)
+            self._placer = Placer(rooms, self.offers, self.world.refuted, self.world.seed)
             for record in records:
                 if record.assignment is not None and record.assignment.stopping and stops_first(record):
                     self._keep_place(record, record.assignment)

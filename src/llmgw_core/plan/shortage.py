@@ -64,6 +64,19 @@ def render_shortage(shortage: Shortage) -> str:
     return f"{needs}; {_tell_nodes(shortage.all_refused)}"
 
 
+def render_briefly(shortage: Shortage) -> str:
+    """`needs 8 GPUs, 4 free`; `needs 2 nodes with 8 GPUs each, 1 free`: the most that there is in one place."""
+    profile = shortage.offer.profile
+    gpus = f"{profile.gpus_per_node} GPU{'s' if profile.gpus_per_node != 1 else ''}"
+    if profile.nodes > 1:
+        fabrics = {build[0] for build in shortage.pools}
+        most = max((len(_fit(name, shortage)) for name in fabrics), default=0)
+        return f"needs {profile.nodes} nodes{f' with {gpus} each' if profile.gpus_per_node else ''}, {most} free"
+    needs = f"needs {gpus}" if profile.gpus_per_node else "needs a node"
+    free = [each.free for each in shortage.all_refused if each.filter is Filter.GPUS]
+    return f"{needs}, {max(free)} free" if free else f"{needs}, none takes it"
+
+
 def _tell_nodes(refused: Sequence[Refused]) -> str:
     if not refused:
         return "there are no nodes"

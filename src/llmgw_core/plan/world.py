@@ -16,6 +16,7 @@ from llmgw_core.model.drain import Drain, Rollout
 from llmgw_core.model.launch import Offer, Order
 from llmgw_core.model.node import NodeFacts
 from llmgw_core.model.replica import frozen_mapping
+from llmgw_core.model.route import ModelRoute
 from llmgw_core.model.shard import ShardStatus
 from llmgw_core.plan.liveness import NodeState
 
@@ -36,6 +37,23 @@ class ObservedNode:
     """Whether it takes nothing new."""
 
 
+Attempt = tuple[str, int]
+"""A replica and its generation."""
+
+
+@frozen
+class ObservedGateway:
+    """A gateway as it is seen now."""
+
+    name: str
+    routes: frozenset[Attempt] | None = None
+    """To which the table that it has taken leads; `None`: that is not known, and it may be any."""
+    lingering: Mapping[Attempt, int] = field(factory=dict, converter=frozen_mapping, hash=False)
+    """By attempt to which it leads no more, how many requests it still has there."""
+    silent_since: float | None = None
+    """Since when nothing was heard of it, or it takes no table; seconds since 1970. `None`: it does as it should."""
+
+
 @frozen
 class World:
     catalog: Catalog | None
@@ -47,6 +65,8 @@ class World:
     records: Mapping[str, ReplicaRecord] = field(factory=dict, converter=frozen_mapping, hash=False)
     """By replica id."""
     nodes: Mapping[str, ObservedNode] = field(factory=dict, converter=frozen_mapping, hash=False)
+    gateways: tuple[ObservedGateway, ...] = ()
+    """Those that are there, and those that went so lately that they may still send requests somewhere."""
     refuted: Mapping[str, str] = field(factory=dict, converter=frozen_mapping, hash=False)
     """By fabric, what proves that it is none: no replica over several nodes there."""
     drains: Mapping[str, Drain] = field(factory=dict, converter=frozen_mapping, hash=False)
@@ -59,6 +79,8 @@ class World:
     """How long a replacement must have been ready without a break."""
     now: float = 0.0
     """Seconds since 1970."""
+    seed: str = field(default="", repr=False)
+    """At random, another one for each look: keys of engines are made of it. Empty: they have none."""
     lost_after_s: float = 60.0
     spared: Mapping[str, float] = field(factory=dict, converter=frozen_mapping, hash=False)
     """As the last decision says."""
@@ -89,6 +111,8 @@ class Decision:
     happenings: tuple[Happening, ...] = ()
     unplaced: Mapping[str, str] = field(factory=dict, converter=frozen_mapping, hash=False)
     """By replica id, why it has no place now."""
+    routes: tuple[ModelRoute, ...] = ()
+    """Where requests may go from now on, by model."""
     blocked: Mapping[str, str] = field(factory=dict, converter=frozen_mapping, hash=False)
     """By replica id, why it cannot move away although it should."""
     guarded: tuple[str, ...] = ()

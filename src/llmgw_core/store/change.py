@@ -140,6 +140,51 @@ class RolledBack:
     model: str
 
 
+@frozen
+class ModelCreated:
+    """A model was applied; only the first time counts."""
+
+    name: str
+    now: float
+
+
+@frozen
+class GatewayConnected:
+    name: str
+    instance: str
+    now: float
+
+
+@frozen
+class GatewayForgotten:
+    """Nobody waits for it any more."""
+
+    name: str
+    instance: str
+
+
+@frozen
+class KeyCreated:
+    """An API key of a user."""
+
+    id: str
+    name: str
+    digest: str
+    now: float
+    by: str
+    expires: float | None
+    models: str
+    """JSON."""
+    rpm: int
+    concurrent: int
+
+
+@frozen
+class KeyRevoked:
+    id: str
+    now: float
+
+
 Change = (
     NodeConnected
     | CertificateSeen
@@ -157,4 +202,9 @@ Change = (
     | RolloutAsked
     | OffersServed
     | RolledBack
+    | ModelCreated
+    | GatewayConnected
+    | GatewayForgotten
+    | KeyCreated
+    | KeyRevoked
 )

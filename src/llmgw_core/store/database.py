@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import sqlite3
 from collections.abc import Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from importlib.resources import files
 from pathlib import Path
 
@@ -43,6 +43,7 @@ class Database:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        _make_private(path)
         try:
             self._connection = sqlite3.connect(path, timeout=BUSY_S, isolation_level=None, check_same_thread=False)
         except sqlite3.Error as error:
@@ -103,6 +104,14 @@ class Database:
         except sqlite3.Error as error:
             target.unlink(missing_ok=True)
             raise _failed(f"cannot back up to {target}", error) from error
+
+
+def _make_private(path: Path) -> None:
+    """Keys of engines stand in it. Its companions get its mode from SQLite, which also says what is wrong with it."""
+    with suppress(OSError, ValueError):
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+        if path.stat().st_mode & 0o077:  # as earlier releases made it
+            path.chmod(0o600)
 
 
 def _failed(what: str, error: Exception) -> StoreFailed:

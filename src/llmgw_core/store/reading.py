@@ -109,6 +109,39 @@ def read_served(database: Database) -> dict[str, Served]:
     return {row["model"]: Served(row["offers"], bool(row["rolled_back"])) for row in rows}
 
 
+def read_created(database: Database) -> dict[str, float]:
+    """By model that was ever applied, when it first was."""
+    return {row["name"]: row["created"] for row in database.read("SELECT name, created FROM model")}
+
+
+def read_gateways(database: Database) -> tuple[tuple[str, str], ...]:
+    """Name and instance of those that were there when this was last written."""
+    rows = database.read("SELECT name, instance FROM gateway ORDER BY name, instance")
+    return tuple((row["name"], row["instance"]) for row in rows)
+
+
+@frozen
+class StoredKey:
+    """An API key of a user, as it is kept."""
+
+    id: str
+    name: str
+    digest: str
+    created: float
+    by: str
+    expires: float | None
+    models: str
+    """JSON."""
+    rpm: int
+    concurrent: int
+    revoked: float | None
+
+
+def read_keys(database: Database) -> tuple[StoredKey, ...]:
+    """All that were ever made, the oldest first."""
+    return tuple(StoredKey(**dict(row)) for row in database.read("SELECT * FROM user_key ORDER BY created, id"))
+
+
 def read_nodes(database: Database) -> tuple[StoredNode, ...]:
     """All nodes by name."""
     return tuple(StoredNode(**dict(row)) for row in database.read("SELECT * FROM node ORDER BY name"))

@@ -11,6 +11,11 @@ from llmgw_core.store.change import (
     DrainAsked,
     DrainEnded,
     EventHappened,
+    GatewayConnected,
+    GatewayForgotten,
+    KeyCreated,
+    KeyRevoked,
+    ModelCreated,
     ModelScaled,
     NodeConnected,
     NodeLastSeen,
@@ -67,5 +72,13 @@ STATEMENTS: Mapping[type[Change], tuple[str, ...]] = {
     RolloutAsked: ("INSERT OR REPLACE INTO rollout (model, at, stop_first) VALUES (:model, :now, :stop_first)",),
     OffersServed: ("INSERT OR REPLACE INTO served (model, offers, rolled_back) VALUES (:model, :offers, 0)",),
     RolledBack: ("UPDATE served SET rolled_back = 1 WHERE model = :model",),
+    ModelCreated: ("INSERT OR IGNORE INTO model (name, created) VALUES (:name, :now)",),
+    GatewayConnected: ("INSERT OR REPLACE INTO gateway (name, instance, since) VALUES (:name, :instance, :now)",),
+    GatewayForgotten: ("DELETE FROM gateway WHERE name = :name AND instance = :instance",),
+    KeyCreated: (
+        "INSERT INTO user_key (id, name, digest, created, by, expires, models, rpm, concurrent)"
+        " VALUES (:id, :name, :digest, :now, :by, :expires, :models, :rpm, :concurrent)",
+    ),
+    KeyRevoked: ("UPDATE user_key SET revoked = :now WHERE id = :id AND revoked IS NULL",),
     EventHappened: ("INSERT INTO event (at, node, kind, reason) VALUES (:now, :node, :kind, :reason)",),
 }

@@ -19,7 +19,7 @@ from attrs import define, field, frozen
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes
 
-from llmgw_core.control.app import ControlSettings, run_control
+from llmgw_core.control.app import ControlSettings, Embedded, run_control
 from llmgw_core.log import TextFormatter
 from llmgw_core.model.identity import Identity, Role
 from llmgw_core.model.node import Found, GpuReport, IbReport, NodeFacts
@@ -63,10 +63,10 @@ class MadeAuthority:
     def create(cls, directory: Path, name: str = "llmgw-authority") -> MadeAuthority:
         return cls(directory, Authority.create(directory / "ca", right_now() - timedelta(days=400), name=name))
 
-    def issue(self, role: Role, name: str) -> CredentialFiles:
-        """As `llmgw ca issue` would: recorded, for now, and for 127.0.0.1 if it is a server's."""
+    def issue(self, role: Role, name: str, age: timedelta = timedelta(0)) -> CredentialFiles:
+        """As `llmgw ca issue` would: recorded, `age` ago, and for 127.0.0.1 if it is a server's."""
         names = parse_names([], ["127.0.0.1"]) if role is Role.SERVER else AlternativeNames()
-        issued = self.authority.issue(Order(Identity(role, name), names), right_now())
+        issued = self.authority.issue(Order(Identity(role, name), names), right_now() - age)
         assert issued.key is not None
         return self._write(name, issued.certificate, issued.key)
 
@@ -245,7 +245,12 @@ class Peer:
 
 @asynccontextmanager
 async def running_control(
-    directory: Path, *, authority: MadeAuthority | None = None, state: Path | None = None, renews: bool = False
+    directory: Path,
+    *,
+    authority: MadeAuthority | None = None,
+    state: Path | None = None,
+    renews: bool = False,
+    embedded: Embedded | None = None,
 ) -> AsyncIterator[MadeControl]:
     """A control plane on a free port of 127.0.0.1, until the block ends."""
     authority = authority or MadeAuthority.create(directory)
@@ -260,7 +265,7 @@ async def running_control(
     with captured_log() as log, _own_garbage():
         async with trio.open_nursery() as nursery:
             with trio.fail_after(DEADLINE_S):
-                (listener,) = await nursery.start(run_control, settings)
+                (listener,) = await nursery.start(run_control, settings, embedded)
             port = listener.socket.getsockname()[1]
             yield MadeControl(Server("127.0.0.1", port), authority, log, operator, nursery.cancel_scope)
             nursery.cancel_scope.cancel()

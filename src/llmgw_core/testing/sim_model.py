@@ -23,10 +23,11 @@ def sim_model(
     more_profiles: Mapping[str, Mapping[str, Any]] | None = None,
     **profile: Any,
 ) -> str:
-    """A model with a profile of its name, in TOML; one GPU, if nothing else is said."""
+    """A model with a profile of its name, in TOML; one GPU, if nothing else is said, and anybody may ask its engine."""
     timings = {**QUICK_HEALTH, **(health or {})}
-    own = {"engine": engine, "gpus_per_node": 1, "extra_args": list(extra_args), "health": timings, **profile}
-    profiles = {name: own, **{other: {"engine": engine, **given} for other, given in (more_profiles or {}).items()}}
+    all_have = {"engine": engine, "engine_key": False}
+    own = {**all_have, "gpus_per_node": 1, "extra_args": list(extra_args), "health": timings, **profile}
+    profiles = {name: own, **{other: {**all_have, **given} for other, given in (more_profiles or {}).items()}}
     model = {"source": source or f"sim/{name}", "replicas": replicas, "profiles": list(profiles)}
     tables = {f"models.{name}": {**model, "labels": dict(labels or {})}}
     tables |= {f"profiles.{other}": dict(given) for other, given in profiles.items()}

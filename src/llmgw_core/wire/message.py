@@ -19,6 +19,8 @@ PROTOCOL = 1
 SPOKEN = (1,)
 """The protocols that this release understands."""
 MESSAGE_LIMIT_BYTES = 4 * 1024 * 1024
+ROUTES_LIMIT_BYTES = 16 * 1024 * 1024
+"""Of what a gateway hears: a table is whole, and 2,000 replicas with 5,000 keys that name their models may be more."""
 
 
 @frozen

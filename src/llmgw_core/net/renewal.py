@@ -1,4 +1,4 @@
-"""Renews the node's certificate over the link, at two thirds of its life.
+"""Renews an agent's or a gateway's certificate over the link, at two thirds of its life.
 
 Rules: the new key is made here and never leaves; the pair is replaced so that a crash in between leaves a pair that
 fits; where the authority cannot be reached, the certificate's end is warned of, more often as it comes nearer.
@@ -25,14 +25,14 @@ from llmgw_core.pki.validity import expiry_warning, renewal_due
 from llmgw_core.wire.message import CertificateRenewed, RenewCertificate
 
 LOOK_EVERY_S = 3600.0
-_log = logging.getLogger("llmgw.agent")
 
 
 class Renewal:
-    """The certificate of this agent, and the key of a request that is under way."""
+    """The certificate of this process, and the key of a request that is under way."""
 
-    def __init__(self, files: CredentialFiles) -> None:
+    def __init__(self, files: CredentialFiles, log: logging.Logger) -> None:
         self._files = files
+        self._log = log
         self._key: ec.EllipticCurvePrivateKey | None = None
 
     async def watch(self, link: Link) -> None:
@@ -42,7 +42,7 @@ class Renewal:
             certificate = read_certificate(self._files.certificate)
             warning = expiry_warning(certificate.not_valid_after_utc, now)
             if warning:
-                _log.warning("certificate", extra={"reason": warning})
+                self._log.warning("certificate", extra={"reason": warning})
             if renewal_due(certificate.not_valid_before_utc, certificate.not_valid_after_utc, now):
                 self._key = make_key()
                 await link.say(RenewCertificate(make_request(self._key).decode()))
@@ -51,15 +51,15 @@ class Renewal:
     def take(self, answer: CertificateRenewed) -> bool:
         """Keep the new certificate; whether there is one, which the next link uses."""
         if answer.reason or self._key is None:
-            _log.warning("certificate not renewed", extra={"reason": answer.reason or "nobody asked"})
+            self._log.warning("certificate not renewed", extra={"reason": answer.reason or "nobody asked"})
             return False
         try:
             replace_pair(self._files, self._key, answer.certificate_pem)
         except (LlmgwError, OSError, ValueError) as error:
-            _log.error("certificate not renewed", extra={"reason": str(error)})
+            self._log.error("certificate not renewed", extra={"reason": str(error)})
             return False
         self._key = None
-        _log.info("certificate renewed")
+        self._log.info("certificate renewed")
         return True
 
 

@@ -1,13 +1,14 @@
 """A pair of certificate and key is replaced as one, whatever happens in between."""
 
+import logging
 import os
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
-from llmgw_core.agent.renewal import Renewal, finish_replacing, replace_pair
 from llmgw_core.model.identity import Identity, Role
+from llmgw_core.net.renewal import Renewal, finish_replacing, replace_pair
 from llmgw_core.net.tls import CredentialFiles
 from llmgw_core.pki.authority import Authority
 from llmgw_core.pki.certificate import Order, make_key, make_request, serial_text
@@ -69,7 +70,7 @@ def test_a_crash_between_the_two_moves_is_finished_at_the_next_start(
             raise KeyboardInterrupt
         move(source, target)
 
-    monkeypatch.setattr("llmgw_core.agent.renewal.os.replace", crash)
+    monkeypatch.setattr("llmgw_core.net.renewal.os.replace", crash)
     with pytest.raises(KeyboardInterrupt):
         replace_pair(files, key, certificate_pem(renewed.certificate).decode())
     monkeypatch.undo()
@@ -91,6 +92,6 @@ def test_an_answer_without_a_certificate_is_logged_and_nothing_else(
     files: CredentialFiles, caplog: pytest.LogCaptureFixture
 ) -> None:
     before = serial(files)
-    Renewal(files).take(CertificateRenewed(reason="the authority is elsewhere"))
+    Renewal(files, logging.getLogger("llmgw.agent")).take(CertificateRenewed(reason="the authority is elsewhere"))
     assert serial(files) == before
     assert "certificate not renewed" in caplog.text

@@ -1,0 +1,145 @@
+"""`llmgw ctl keys` and `llmgw ctl gateways`: who may send requests, and who takes them."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from llmgw_core.cli.asking import ask
+from llmgw_core.cli.fleet import as_json_option, time_text
+from llmgw_core.cli.output import show
+from llmgw_core.cli.printable import printable_text
+from llmgw_core.cli.table import render_table
+
+if TYPE_CHECKING:
+    from llmgw_core.cli.context import Context
+
+_UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
+_WHILE = re.compile(r"(\d{1,9})([smhd])")
+
+
+def _seconds(ctx: click.Context, param: click.Parameter, value: str | None) -> float | None:
+    """Of `30d`, `12h`, `45m`, `90s`."""
+    if value is None:
+        return None
+    match = _WHILE.fullmatch(value)
+    if match is None or not int(match[1]):
+        raise click.BadParameter(f"{value!r} is no time: write 30d, 12h, 45m or 90s", ctx, param)
+    return float(int(match[1]) * _UNITS_S[match[2]])
+
+
+@click.group()
+def keys() -> None:
+    """Make, list and revoke the API keys of users."""
+
+
+@keys.command()
+@click.argument("name")
+@click.option("--expires", callback=_seconds, metavar="TIME", help="How long it is good: 30d, 12h. Without: for ever.")
+@click.option("--model", "models", multiple=True, metavar="MODEL", help="A model that it may use. Without: all.")
+@click.option("--rpm", type=click.IntRange(0, 1_000_000), default=0, help="Requests in a minute. Without: no limit.")
+@click.option("--concurrent", type=click.IntRange(0, 1_000_000), default=0, help="Requests in flight. Likewise.")
+@click.option("--force", is_flag=True, help="Take a MODEL that the catalog does not have.")
+@as_json_option
+@click.pass_obj
+def create(
+    context: Context,
+    name: str,
+    expires: float | None,
+    models: tuple[str, ...],
+    rpm: int,
+    concurrent: int,
+    force: bool,
+    as_json: bool,
+) -> None:
+    """Make a key called NAME and print it, this once: only its hash is kept."""
+    limits = {"rpm": rpm, "concurrent": concurrent, "expires_s": float(expires or 0.0)}
+    made = ask(context, "create-key", name=name, models=list(models), force=force, **limits)
+    if as_json:
+        show(json.dumps(made, indent=2))
+        return
+    show(made["key"])
+    click.echo(f"llmgw: {made['id']} is the key of {printable_text(name)}; it is never shown again", err=True)
+
+
+@keys.command("list")
+@as_json_option
+@click.pass_obj
+def list_keys(context: Context, as_json: bool) -> None:
+    """List all keys that were ever made, the oldest first."""
+    found = ask(context, "keys")
+    if as_json:
+        show(json.dumps(found, indent=2))
+        return
+    show(render_keys(found) if found else "there is no key; `llmgw ctl keys create NAME` makes one")
+
+
+@keys.command()
+@click.argument("key", metavar="ID|NAME")
+@click.pass_obj
+def revoke(context: Context, key: str) -> None:
+    """Refuse a key from now on, at every gateway. There is no way back: make another one."""
+    revoked = ask(context, "revoke-key", key=key)
+    show(printable_text(f"revoked {revoked['name']} ({revoked['id']})"))
+
+
+def render_keys(found: list[dict[str, Any]]) -> str:
+    header = ("ID", "NAME", "STATE", "CREATED", "BY", "EXPIRES", "MODELS", "RPM", "CONCURRENT")
+    return render_table(header, [_row(each) for each in found])
+
+
+def _row(key: dict[str, Any]) -> tuple[str, ...]:
+    return (
+        key["id"],
+        key["name"],
+        key["state"],
+        time_text(key["created"]),
+        key["by"],
+        time_text(key["expires"]) if key["expires"] is not None else "never",
+        ", ".join(key["models"]) or "all",
+        str(key["requests_per_minute"] or "-"),
+        str(key["concurrent"] or "-"),
+    )
+
+
+@click.command()
+@as_json_option
+@click.pass_obj
+def gateways(context: Context, as_json: bool) -> None:
+    """List the gateways: the table that each has taken, what it still has elsewhere, days left on the certificate."""
+    found = ask(context, "gateways")
+    if as_json:
+        show(json.dumps(found, indent=2))
+        return
+    none = "no gateway is connected; start one with `llmgw gateway`"
+    show(render_gateways(found) if found else none)
+
+
+def render_gateways(found: list[dict[str, Any]]) -> str:
+    header = ("GATEWAY", "STATE", "ADDRESS", "TABLE", "LINGERING", "CERT", "SINCE")
+    return render_table(header, [_gateway(each) for each in found])
+
+
+def _gateway(gateway: dict[str, Any]) -> tuple[str, ...]:
+    lingering = [f"{each['requests']} at {each['replica']}" for each in gateway["lingering"]]
+    more = f", {len(lingering) - 3} more" if len(lingering) > 3 else ""
+    return (
+        gateway["name"] + (f"/{gateway['instance'][:8]}" if gateway["instance"] else ""),
+        gateway["state"],
+        gateway["address"] or "-",
+        _table(gateway),
+        ", ".join(lingering[:3]) + more or "-",
+        f"{gateway['days_left']} d" if gateway["days_left"] is not None else "-",
+        time_text(gateway["since"]) if gateway["since"] else "-",
+    )
+
+
+def _table(gateway: dict[str, Any]) -> str:
+    if not gateway["version"]:
+        return "none taken"
+    if gateway["version"] == gateway["current"]:
+        return f"{gateway['version']}, current"
+    return f"{gateway['version']}, not {gateway['current']}"

@@ -1,0 +1,15 @@
+"""`[ADDRESS]:PORT` on a command line."""
+
+from __future__ import annotations
+
+import click
+
+_PORT_DIGITS, _LAST_PORT = 5, 65535
+
+
+def parse_place(option: str, text: str) -> tuple[str | None, int]:
+    """An address, None for all of them, and a port."""
+    host, _, port = text.rpartition(":")
+    if not (port.isascii() and port.isdecimal() and len(port) <= _PORT_DIGITS and int(port) <= _LAST_PORT):
+        raise click.UsageError(f"{option} {text!r}: write ADDRESS:PORT, or :PORT for all addresses")
+    return host.strip("[]") or None, int(port)

@@ -1,0 +1,208 @@
+"""Builds a gateway and runs it until it is asked to stop: in one process, or in several for one address."""
+
+from __future__ import annotations
+
+import fcntl
+import logging
+import os
+import resource
+import signal
+import socket
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from functools import partial
+from pathlib import Path
+
+import trio
+from attrs import frozen
+
+from llmgw_core.errors import LlmgwError
+from llmgw_core.gateway.access_log import AccessLog
+from llmgw_core.gateway.board import Board
+from llmgw_core.gateway.client import Client
+from llmgw_core.gateway.following import Following
+from llmgw_core.gateway.listener import MetricsClient, NewClient, TlsFiles, open_listeners
+from llmgw_core.gateway.poller import Poller
+from llmgw_core.gateway.route_file import Routed, parse_routes, render_routes
+from llmgw_core.gateway.routing import Routing
+from llmgw_core.gateway.serving import serve
+from llmgw_core.gateway.settings import GATEWAY_PORT, DataSettings
+from llmgw_core.gateway.supervisor import Child, Supervisor
+from llmgw_core.gateway.worker import Worker
+from llmgw_core.model.identity import Role
+from llmgw_core.net.call import Server
+from llmgw_core.net.racing import first
+from llmgw_core.net.renewal import finish_replacing
+from llmgw_core.net.tls import CredentialFiles, client_context, require_own
+
+DRAIN_S = 120.0
+"""How long requests may go on after a gateway was asked to stop."""
+_POKES = 4096
+_log = logging.getLogger("llmgw.gateway")
+
+
+Address = tuple[str | None, int]
+"""Where to listen; None for all addresses."""
+
+
+@frozen(kw_only=True)
+class GatewaySettings:
+    server: Server
+    credentials: CredentialFiles
+    state: Path
+    data: DataSettings
+    listen: Address = (None, GATEWAY_PORT)
+    workers: int = 1
+    tls: Address | None = None
+    tls_files: tuple[Path, Path] | None = None
+    """Certificate and key."""
+    metrics: Address | None = None
+    access_log: Path | None = None
+    logs_access: bool = False
+    """Where there is no file, to standard output."""
+    drain_s: float = DRAIN_S
+
+
+Doors = Sequence[tuple[socket.socket, NewClient]]
+
+
+def run_gateway(settings: GatewaySettings) -> None:
+    """Until SIGTERM or SIGINT; raises where the settings cannot be followed."""
+    with _sole_gateway(settings.state):
+        finish_replacing(settings.credentials)
+        client_context(settings.credentials)  # what is wrong with a file is said at the start
+        name = require_own(settings.credentials, Role.GATEWAY)
+        _allow_many_connections()
+        _open_log(settings)
+        doors = _open_doors(settings)
+        if settings.workers == 1:
+            trio.run(_run_alone, settings, name, doors[0])
+        else:
+            _run_several(settings, name, doors)
+
+
+def _open_doors(settings: GatewaySettings) -> list[Doors]:
+    """For each worker."""
+    many = settings.workers
+    doors: list[list[tuple[socket.socket, NewClient]]] = [[] for _ in range(many)]
+
+    def open_at(place: Address, new_client: NewClient, processes: int) -> None:
+        for worker, sockets in enumerate(open_listeners(*place, processes)):
+            doors[worker] += [(each, new_client) for each in sockets]
+            for each in sockets if worker == 0 else ():
+                _log.info("listening", extra={"address": _told(each)})
+
+    open_at(settings.listen, Client, many)
+    if settings.tls is not None and settings.tls_files is not None:
+        open_at(settings.tls, TlsFiles(*settings.tls_files).new_client, many)
+    if settings.metrics is not None:
+        open_at(settings.metrics, MetricsClient, 1)
+    return list(doors)
+
+
+def _told(listener: socket.socket) -> str:
+    host, port, *_ = listener.getsockname()
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+async def _run_alone(settings: GatewaySettings, name: str, doors: Doors) -> None:
+    board, poller, log = Board(), Poller(), _open_log(settings)
+    worker = Worker(settings.data, poller, board, 0, log)
+    routing = Routing(board, lambda routed: worker.take(routed.table, routed.places), settings.state)
+    routing.load()
+    following = Following(name, settings.server, settings.credentials, routing)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(following.keep)
+        await serve(worker, poller, doors, log, _wait_for_signal, settings.drain_s)
+        nursery.cancel_scope.cancel()
+
+
+def _run_several(settings: GatewaySettings, name: str, doors: Sequence[Doors]) -> None:
+    def link(child: Child) -> None:
+        trio.run(_run_link, settings, name, child)
+
+    def work(child: Child, number: int) -> None:
+        trio.run(_run_worker, settings, doors[number], child, number)
+
+    Supervisor(settings.workers, link, work).run()
+
+
+async def _run_link(settings: GatewaySettings, name: str, child: Child) -> None:
+    def publish(routed: Routed) -> None:
+        child.shelf.put(render_routes(routed))
+        child.poke()
+
+    routing = Routing(child.board, publish, settings.state)
+    routing.load()
+    following = Following(name, settings.server, settings.credentials, routing)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(following.keep)
+        await _wait_for_end(child)
+        nursery.cancel_scope.cancel()
+
+
+async def _run_worker(settings: GatewaySettings, doors: Doors, child: Child, number: int) -> None:
+    poller, log = Poller(), _open_log(settings)
+    worker = Worker(settings.data, poller, child.board, number, log)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(_read_when_poked, worker, child)
+        await serve(worker, poller, doors, log, partial(_wait_for_end, child), settings.drain_s)
+        nursery.cancel_scope.cancel()
+
+
+async def _read_when_poked(worker: Worker, child: Child) -> None:
+    if child.poked is None:
+        return
+    while True:
+        text = child.shelf.get()
+        if text:
+            routed = parse_routes(text)
+            worker.take(routed.table, routed.places)
+        await trio.lowlevel.wait_readable(child.poked)
+        with suppress(BlockingIOError):
+            os.read(child.poked, _POKES)
+
+
+async def _wait_for_end(child: Child) -> None:
+    """Until a signal comes, or the supervisor is no more."""
+    await first(_wait_for_signal, partial(trio.lowlevel.wait_readable, child.supervised))
+
+
+async def _wait_for_signal() -> None:
+    with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+        async for number in signals:
+            _log.info("stopping", extra={"signal": signal.Signals(number).name})
+            return
+
+
+def _open_log(settings: GatewaySettings) -> AccessLog | None:
+    if settings.access_log is None and not settings.logs_access:
+        return None
+    try:
+        return AccessLog(settings.access_log)
+    except OSError as error:
+        raise LlmgwError(f"cannot write the access log {settings.access_log}: {error.strerror}") from error
+
+
+@contextmanager
+def _sole_gateway(state: Path) -> Iterator[None]:
+    try:
+        state.mkdir(parents=True, exist_ok=True, mode=0o700)
+        descriptor = os.open(state / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise LlmgwError(f"cannot use the state directory {state}: {error.strerror}") from error
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise LlmgwError(f"{state} is in use by another gateway; stop it first, or name another --state") from None
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _allow_many_connections() -> None:
+    """A shell gives 1,024 descriptors, and each stream has two: as many as we may have."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with suppress(OSError, ValueError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

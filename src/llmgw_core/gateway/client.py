@@ -1,0 +1,181 @@
+"""One connection of a user: requests in, answers out, in their order.
+
+    the connection                                it is closed after
+    -------------------------------------------   --------------------------------------------------
+    waits for a request                           `idle_s`
+    has sent a part of one                        `head_s`, and one second more for each 16 KiB of it
+    gets an answer                                never, as long as it takes a byte in `STUCK_S`
+    was refused within a request                  `LINGER_S`, in which what it still sends is passed over
+
+Rules: one request is worked on at a time, and while one waits behind it, nothing more is read; a client that sends no
+more (half closed too) has left, whatever is being done for it.
+"""
+
+from __future__ import annotations
+
+import socket
+from contextlib import suppress
+from math import inf
+from typing import TYPE_CHECKING
+
+from llmgw_core.gateway.answer import JSON, Refusal, render_answer
+from llmgw_core.gateway.flow import Flow
+from llmgw_core.gateway.poller import GONE, READ
+from llmgw_core.gateway.request import Judge, Request, RequestReader
+
+if TYPE_CHECKING:
+    from llmgw_core.gateway.exchange import Exchange
+    from llmgw_core.gateway.worker import Worker
+
+LINGER_S = 2.0
+STUCK_S = 60.0
+SLOWEST_BYTES_S = 16384
+_CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
+
+
+class Client(Flow):
+    __slots__ = ("_going_on", "_lingering", "_reader", "_since", "_taken_bytes", "address", "exchange", "worker")
+
+    _idle_events = GONE
+
+    def __init__(self, worker: Worker, connection: socket.socket, address: str, judge: Judge | None = None) -> None:
+        """`judge`: another than the worker's own."""
+        super().__init__(worker.poller, connection, READ | GONE)
+        self.worker = worker
+        self.address = address
+        self.exchange: Exchange | None = None
+        self.deadline = self.poller.now + worker.settings.head_s
+        self._reader = RequestReader(worker.settings.body_bytes, judge or worker.judge)
+        self._going_on = self._lingering = False
+        self._since = self.poller.now
+        self._taken_bytes = 0
+
+    @property
+    def held_bytes(self) -> int:
+        """Of bodies of requests."""
+        reader = self._reader
+        held = sum(len(each.body) for each in reader.whole)
+        held += len(reader.current.body) if reader.current is not None else 0
+        return held + (len(self.exchange.request.body) if self.exchange is not None else 0)
+
+    def stop(self) -> None:
+        """The gateway stops: idle connections are closed, the others after their answer."""
+        if self.exchange is None and self._reader.current is None and not self._lingering:
+            self.close_when_sent()
+
+    def stays(self, request: Request) -> bool:
+        """Whether the connection is kept after that request's answer."""
+        return request.keep_alive and bool(request.minor) and not self.worker.is_stopping
+
+    def received(self, data: bytes) -> None:
+        if self._lingering:
+            return
+        self._taken_bytes += len(data)
+        self._reader.feed(data)
+        self._go_on()
+
+    def _go_on(self) -> None:
+        """Work on what is there, as far as it goes."""
+        if self._going_on:
+            return
+        self._going_on = True
+        try:
+            while self.exchange is None and self.is_open and not self.closing and not self.is_full:
+                if self._reader.whole:
+                    self.worker.serve(self, self._reader.whole.popleft())
+                elif self._reader.refusal is not None:
+                    self._refuse_for_good(self._reader.refusal)
+                    return
+                else:
+                    break
+        finally:
+            self._going_on = False
+        self._wait()
+
+    def _wait(self) -> None:
+        reader = self._reader
+        self.read_on(self.exchange is None or not (reader.whole or reader.refusal))
+        if self.exchange is not None or not self.is_open:
+            return
+        settings, partial = self.worker.settings, reader.current
+        if partial is None:
+            self._since = self.poller.now
+            self._taken_bytes = 0
+            self.deadline = self.poller.now + settings.idle_s
+            if self.worker.is_stopping:
+                self.close_when_sent()
+            return
+        self.deadline = self._since + settings.head_s + self._taken_bytes / SLOWEST_BYTES_S
+        if reader.in_body and partial.expects_continue and partial.minor:
+            partial.expects_continue = False
+            self.write(_CONTINUE)
+
+    def begin(self, exchange: Exchange) -> None:
+        self.exchange = exchange
+        self.deadline = inf
+        exchange.begin()
+
+    def finished(self, *, stays: bool) -> None:
+        """An answer is whole."""
+        self.exchange = None
+        self._since = self.poller.now
+        if stays:
+            self._go_on()
+        else:
+            self.close_when_sent()
+
+    def reply(self, status: int, body: bytes, request: Request, kind: str = JSON) -> None:
+        """An answer of the gateway's own."""
+        stays = self.stays(request)
+        self.write(render_answer(status, body, request.request_id, close=not stays, kind=kind))
+        self.finished(stays=stays)
+
+    def refuse(self, refusal: Refusal, request: Request) -> None:
+        stays = self.stays(request)
+        body, fields = refusal.body, refusal.fields
+        self.write(render_answer(refusal.status, body, request.request_id, close=not stays, fields=fields))
+        self.finished(stays=stays)
+
+    def _refuse_for_good(self, refusal: Refusal) -> None:
+        request = self._reader.current
+        self.worker.books.enter_refusal(self, refusal, request)
+        known = request.request_id if request is not None else b""
+        self.write(render_answer(refusal.status, refusal.body, known, close=True, fields=refusal.fields))
+        if self.connection is None:
+            return
+        # Closed at once, with bytes of the request unread, the kernel would reset, and the answer could be lost.
+        self._lingering = True
+        self.deadline = self.poller.now + LINGER_S
+        self.read_on(True)
+        with suppress(OSError):
+            if not self.kept_bytes:
+                self.connection.shutdown(socket.SHUT_WR)
+
+    def break_off(self, *, visibly: bool) -> None:
+        """The answer ends here, and is not whole. `visibly`: its end was announced, so that a mere end shows it."""
+        self.exchange = None
+        if visibly:
+            self.close_when_sent()
+        else:
+            self.reset()
+
+    def drained(self) -> None:
+        if self.exchange is not None:
+            self.exchange.client_drained()
+        elif not self._lingering:
+            self._go_on()
+
+    def expired(self) -> None:
+        exchange = self.exchange
+        if exchange is not None:
+            self.deadline = inf
+            exchange.waited_in_vain()
+        elif self._reader.current is not None and not self._lingering:
+            self._refuse_for_good(Refusal(408, "the request did not come in time", "request_timeout"))
+        else:
+            self.close()
+
+    def lost(self) -> None:
+        exchange, self.exchange = self.exchange, None
+        if exchange is not None:
+            exchange.client_left()

@@ -1,0 +1,75 @@
+"""A gateway's link: tables in, what was taken of them out. Without it requests go on by the last table.
+
+Rules, beside those of `net.calling`: a table counts at once; what is said is what all workers do, not what was heard.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from importlib.metadata import version
+
+import trio
+from attrs import define, field
+
+from llmgw_core.gateway.routing import Routing
+from llmgw_core.net.call import Server
+from llmgw_core.net.calling import beat, call_for_ever, greet, hear
+from llmgw_core.net.link import Link, LinkClosed
+from llmgw_core.net.renewal import Renewal
+from llmgw_core.net.tls import CredentialFiles
+from llmgw_core.plan.liveness import HEARTBEAT_S
+from llmgw_core.wire.message import (
+    PROTOCOL,
+    ROUTES_LIMIT_BYTES,
+    CertificateRenewed,
+    Hello,
+    Routes,
+    RoutesTaken,
+    Welcome,
+)
+
+_log = logging.getLogger("llmgw.gateway")
+
+
+@define(eq=False)
+class Following:
+    """All links of one gateway's process."""
+
+    name: str
+    server: Server
+    credentials: CredentialFiles
+    routing: Routing
+    instance: str = field(factory=lambda: os.urandom(8).hex())
+
+    async def keep(self) -> None:
+        """Until cancelled."""
+        await call_for_ever(self.server, self.credentials, self._talk, _log, ROUTES_LIMIT_BYTES)
+
+    async def _talk(self, link: Link) -> None:
+        renewal = Renewal(self.credentials, _log)
+        welcome = await greet(link, Hello(PROTOCOL, self.name, version("llmgw-core"), self.instance))
+        heartbeat_s = welcome.heartbeat_s if isinstance(welcome, Welcome) else HEARTBEAT_S
+        _log.info("connected", extra={"server": str(self.server)})
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(beat, link, heartbeat_s)
+            nursery.start_soon(renewal.watch, link)
+            nursery.start_soon(self._tell_taken, link)
+            await self._hear(link, heartbeat_s, renewal)
+
+    async def _hear(self, link: Link, heartbeat_s: float, renewal: Renewal) -> None:
+        while True:
+            match await hear(link, heartbeat_s):
+                case Routes(table=table):
+                    await self.routing.take(table)
+                case CertificateRenewed() as answer:
+                    if renewal.take(answer):
+                        raise LinkClosed("the certificate was renewed, and is used from the next link on")
+                case _:
+                    pass
+
+    async def _tell_taken(self, link: Link) -> None:
+        said = None
+        while True:
+            said = await self.routing.next_taken(said)
+            await link.say(RoutesTaken(*said))

@@ -1,0 +1,161 @@
+"""Several processes for one address: a worker for each listener, and one that keeps the link to the control plane.
+
+    supervisor ──► link process: hears tables, puts them on the shelf, pokes every worker
+               ──► worker 1..N: reads the shelf when poked; counts on the board
+
+Rules: the supervisor does nothing but start what has ended, so that little can hurt it; it holds the listening sockets,
+so that connections wait for a worker that is started again; the link outlives the workers, since the control plane
+waits for what lingers; when the supervisor dies, its children notice and stop; they are made by fork, before any event
+loop or thread is there.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable
+from types import FrameType
+
+from attrs import define, field, frozen
+
+from llmgw_core.gateway.board import Board
+from llmgw_core.gateway.shelf import Shelf
+
+AGAIN_S = 1.0
+"""Least time between two starts of one child."""
+POKE = b"."
+_log = logging.getLogger("llmgw.gateway")
+
+
+@frozen
+class Child:
+    """What a forked process gets of its supervisor."""
+
+    board: Board
+    shelf: Shelf
+    pokes: tuple[int, ...]
+    """Write ends, one for each worker."""
+    poked: int | None
+    """The worker's own read end; None for the link process."""
+    supervised: int
+    """Can be read, and is at its end, once the supervisor is no more."""
+
+    def poke(self) -> None:
+        """Have every worker read the shelf; one that was poked before and has not looked will see the latest."""
+        for pipe in self.pokes:
+            try:
+                os.write(pipe, POKE)
+            except BlockingIOError:
+                continue
+
+
+@define(eq=False)
+class _Place:
+    """A child's, over all its lives."""
+
+    name: str
+    run: Callable[[], None]
+    worker: int | None
+    pid: int = 0
+    started: float = 0.0
+
+
+@define(eq=False)
+class Supervisor:
+    """`link` and `work` are run in processes of their own; `work` gets the worker's number."""
+
+    workers: int
+    link: Callable[[Child], None]
+    work: Callable[[Child, int], None]
+    board: Board = field(init=False)
+    _places: list[_Place] = field(factory=list)
+    _stopping: bool = False
+
+    def run(self) -> None:
+        """Until SIGTERM or SIGINT, and all children have ended."""
+        self.board, shelf = Board(self.workers), Shelf()
+        pipes = [_pipe() for _ in range(self.workers)]
+        pokes = tuple(write for _, write in pipes)
+        supervised, alive = os.pipe()
+        self._places = [_Place("link", lambda: self.link(Child(self.board, shelf, pokes, None, supervised)), None)]
+        for number, (read, _) in enumerate(pipes):
+            child = Child(self.board, shelf, (), read, supervised)
+            self._places.append(_Place(f"worker {number + 1}", self._working(child, number), number))
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self._stop)
+        for place in self._places:
+            self._start(place, alive)
+        self._watch(alive)
+
+    def _working(self, child: Child, number: int) -> Callable[[], None]:
+        return lambda: self.work(child, number)
+
+    def _stop(self, number: int, _: FrameType | None) -> None:
+        self._stopping = True
+        _log.info("stopping", extra={"signal": signal.Signals(number).name})
+        self._end_children()
+
+    def _end_children(self) -> None:
+        """The workers, and once there is none, the link."""
+        running = [place for place in self._places if place.pid]
+        for place in [each for each in running if each.worker is not None] or running:
+            os.kill(place.pid, signal.SIGTERM)
+
+    def _start(self, place: _Place, alive: int) -> None:
+        wait = place.started + AGAIN_S - time.monotonic()
+        if place.started and wait > 0:
+            time.sleep(wait)
+        if self._stopping:
+            return
+        if place.worker is not None:
+            self.board.forget_worker(place.worker)
+        place.started = time.monotonic()
+        sys.stdout.flush()
+        sys.stderr.flush()
+        place.pid = os.fork()
+        if not place.pid:
+            os.close(alive)
+            _be_child(place.run)
+        if self._stopping:  # the signal came while there was no pid to send it to
+            os.kill(place.pid, signal.SIGTERM)
+
+    def _watch(self, alive: int) -> None:
+        while any(place.pid for place in self._places):
+            pid, status = os.wait()
+            place = next((each for each in self._places if each.pid == pid), None)
+            if place is None:
+                continue
+            place.pid = 0
+            if self._stopping:
+                if place.worker is not None:
+                    self._end_children()
+            else:
+                how = os.waitstatus_to_exitcode(status)
+                _log.error("ended, and is started again", extra={"process": place.name, "exit": how})
+                self._start(place, alive)
+
+
+def _pipe() -> tuple[int, int]:
+    read, write = os.pipe()
+    os.set_blocking(write, False)
+    os.set_blocking(read, False)
+    return read, write
+
+
+def _be_child(run: Callable[[], None]) -> None:
+    """Never returns: what the supervisor would do after its fork is not the child's to do."""
+    code = 1
+    try:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, signal.SIG_DFL)
+        run()
+        code = 0
+    except BaseException:
+        logging.getLogger("llmgw.gateway").exception("failed")
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)

@@ -1,0 +1,214 @@
+"""One connection to an engine, and the answers that come on it.
+
+    state       what happens                               next
+    ---------   ----------------------------------------   -------------------------------
+    CONNECTING  the kernel says connected, or refused      WAITING, or lost
+    WAITING     the request goes out; nothing has come     HEAD at the first byte, or lost
+    HEAD        the head of the answer comes               BODY, or nonsense, or lost
+    BODY        bytes go to the client as they come        IDLE at the end, or lost
+    IDLE        nothing                                    WAITING; any byte, or its end: closed
+
+Rules: httptools says where an answer ends, and its bytes pass as they came; a byte after that end is nonsense; a
+connection is used again only when both the request and the answer are whole and the engine keeps it; it is idle for no
+longer than `IDLE_S`, as an engine that closes it at the same moment would lose a request (uvicorn closes after 5 s).
+"""
+
+from __future__ import annotations
+
+import socket
+from contextlib import suppress
+from enum import IntEnum
+from typing import TYPE_CHECKING
+
+import httptools
+
+from llmgw_core.gateway.flow import Flow
+from llmgw_core.gateway.poller import READ, WRITE, Poller
+from llmgw_core.gateway.replica import ServedReplica
+
+if TYPE_CHECKING:
+    from llmgw_core.gateway.exchange import Exchange
+
+IDLE_S = 3.0
+HEAD_BYTES = 64 * 1024
+_TOGETHER_BYTES = 65536
+"""A body up to this goes out in one piece with its head."""
+_HEAD_END = b"\r\n\r\n"
+
+
+class State(IntEnum):
+    CONNECTING = 0
+    WAITING = 1
+    HEAD = 2
+    BODY = 3
+    IDLE = 4
+
+
+_BODY = State.BODY
+
+
+class Upstream(Flow):
+    __slots__ = (
+        "_complete",
+        "_head",
+        "_informed",
+        "_is_kept",
+        "_parser",
+        "_surplus",
+        "exchange",
+        "fields",
+        "is_reused",
+        "reason",
+        "replica",
+        "state",
+        "status",
+    )
+
+    def __init__(self, poller: Poller, connection: socket.socket, replica: ServedReplica) -> None:
+        super().__init__(poller, connection, READ | WRITE)
+        poller.handle(connection, self._connected)
+        self.replica = replica
+        self.exchange: Exchange | None = None
+        self.state = State.CONNECTING
+        self.is_reused = False
+        self.status = 0
+        self.reason = self._head = b""
+        self.fields: list[tuple[bytes, bytes]] = []
+        self._complete = self._surplus = self._is_kept = False
+        self._informed = 0
+        self._parser = httptools.HttpResponseParser(self)
+
+    def start(self, exchange: Exchange, head: bytes, body: bytes | bytearray) -> None:
+        """Send a request, once connected."""
+        self.exchange = exchange
+        if self.state is State.CONNECTING:
+            self._keep(head)
+            if body:
+                self._keep(memoryview(body))
+            return
+        self.is_reused = True
+        self.state = State.WAITING
+        self.status = self._informed = 0
+        self.reason = self._head = b""
+        self.fields = []
+        self._complete = False
+        if len(body) <= _TOGETHER_BYTES:
+            self.write(head + body)
+        else:
+            self.write(head)
+            self.write(memoryview(body))
+
+    def release(self) -> None:
+        """The exchange is over, and so is the connection, unless it can be used again."""
+        self.exchange = None
+        whole = self._complete and not self._surplus and not self.kept_bytes
+        if whole and self.is_open and self.replica.is_routed and self._is_kept:
+            self.state = State.IDLE
+            self.deadline = self.poller.now + IDLE_S
+            self.read_on(True)
+            self.replica.idle.append(self)
+        else:
+            self.close()
+
+    def is_between_chunks(self) -> bool:
+        """Whether a chunked answer could be ended here. The parser can be used no more."""
+        with suppress(httptools.HttpParserError):
+            self._parser.feed_data(b"0\r\n\r\n")
+        return self._complete
+
+    # What Flow calls.
+
+    def _connected(self, _: int) -> None:
+        connection = self.connection
+        if connection is None:
+            return
+        if connection.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
+            self.close()
+            return
+        self.poller.handle(connection, self._ready)
+        self.state = State.WAITING
+        if self.exchange is not None:
+            self.exchange.connected()
+        self._flush()
+
+    def unsendable(self) -> None:
+        # An engine that refuses a request before it has read it all has answered: that may still be there to read.
+        self._drop()
+
+    def received(self, data: bytes) -> None:
+        exchange = self.exchange
+        if exchange is None:
+            self.close()
+            return
+        try:
+            self._parser.feed_data(data)
+        except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
+            exchange.fail("nonsense", f"its answer is no HTTP: {error}")
+            return
+        if self._surplus:
+            exchange.fail("nonsense", "bytes follow the end of its answer")
+        elif self.state is _BODY:
+            exchange.relay(data)
+        else:
+            self._receive_head(exchange, data)
+        if self._complete and self.exchange is exchange:
+            exchange.complete()
+
+    def _receive_head(self, exchange: Exchange, data: bytes) -> None:
+        self.state = State.HEAD
+        self._head += data
+        if len(self._head) > HEAD_BYTES + len(data):
+            exchange.fail("nonsense", f"the head of its answer has over {HEAD_BYTES // 1024} KiB")
+        if not self.status or self.exchange is not exchange:
+            return
+        end = -len(_HEAD_END)
+        for _ in range(self._informed + 1):
+            end = self._head.find(_HEAD_END, end + len(_HEAD_END))
+        rest, self._head = self._head[end + len(_HEAD_END) :], b""
+        self.state = State.BODY
+        exchange.answer(self.status, self.reason, self.fields, rest)
+
+    def ended(self) -> None:
+        exchange = self.exchange
+        if exchange is not None and self.state is State.BODY and exchange.ends_with_connection:
+            exchange.complete()
+        self.close()
+
+    def expired(self) -> None:
+        if self.exchange is None:
+            self.close()
+        else:
+            self.exchange.expire()
+
+    def lost(self) -> None:
+        if self.exchange is not None:
+            self.exchange.lose()
+        elif self.state is State.IDLE:
+            with suppress(ValueError):
+                self.replica.idle.remove(self)
+
+    # What httptools calls.
+
+    def on_message_begin(self) -> None:
+        self._surplus = self._complete
+
+    def on_status(self, reason: bytes) -> None:
+        self.reason += reason
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if not self.status:
+            self.fields.append((name, value))
+
+    def on_headers_complete(self) -> None:
+        status = self._parser.get_status_code()
+        if 100 <= status < 200:
+            self._informed += 1
+            self.fields = []
+            self.reason = b""
+        else:
+            self.status = status
+            self._is_kept = self._parser.should_keep_alive()
+
+    def on_message_complete(self) -> None:
+        # What an engine says before its answer is no answer.
+        self._complete = self.status > 0
