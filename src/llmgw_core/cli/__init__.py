@@ -24,9 +24,9 @@ OPERATOR_ERROR = 2
 
 def _print_version(context: click.Context, _: click.Parameter, wanted: bool) -> None:
     if wanted and not context.resilient_parsing:
-        from importlib.metadata import version
+        from llmgw_core.built_from import version_line
 
-        click.echo(f"llmgw {version('llmgw-core')}")
+        click.echo(version_line("llmgw", "llmgw-core", "llmgw_core"))
         context.exit()
 
 
