@@ -1,0 +1,82 @@
+#!/bin/sh
+# llmgw @VERSION@ for @TARGET@ (@TAG@, @COMMIT@).
+# A shell script, and after it a zip archive with llmgw, its engine plugins and all that they import. It needs a Python
+# from 3.11 to 3.14 and nothing else. At its first start it unpacks itself, and later starts run what was unpacked.
+set -eu
+unpacked="@UNPACKED@"
+
+refuse() {
+    echo "llmgw: $1" >&2
+    exit 2
+}
+
+# A directory of root's, or of whoever runs this, that nobody else may write to.
+is_ours() {
+    # shellcheck disable=SC2046
+    set -- $(ls -ldn "$1/." 2>/dev/null)
+    case ${1:-} in d????-??-*) [ "$3" = 0 ] || [ "$3" = "$uid" ] ;; *) return 1 ;; esac
+}
+
+runs_from() {
+    [ -n "$1" ] && [ -x "$1/$unpacked/bin/python" ] && is_ours "$1"
+}
+
+takes_files() {
+    [ -n "$1" ] && (umask 022 && mkdir -p "$1" 2>/dev/null) && [ -w "$1" ] && is_ours "$1"
+}
+
+choose_python() {
+    for python in ${LLMGW_PYTHON:-python3 python3.14 python3.13 python3.12 python3.11}; do
+        if "$python" -I -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 15))' 2>/dev/null; then
+            return
+        fi
+    done
+    refuse "it needs Python 3.11 to 3.14, and $PATH has none: install python3, or set LLMGW_PYTHON=/path/to/python3.12"
+}
+
+# pex unpacks the archive, whole or not at all, also when two do so at the same time. Then each module is compiled, so
+# that they start quickly who may not write there.
+unpack() {
+    rm -rf "$1/$unpacked" # of a Python that is gone
+    (
+        umask 022
+        unset PEX_MODULE PEX_SCRIPT PEX_PATH PEX_PYTHON PEX_PYTHON_PATH PEX_TOOLS PEX_VENV PEX_EXTRA_SYS_PATH
+        PEX_IGNORE_RCFILES=1 PEX_ROOT="$1" PEX_INTERPRETER=1 "$python" -I "$file" -c "" &&
+            "$1/$unpacked/bin/python" -I -m compileall -q "$1/$unpacked/lib" >/dev/null
+    ) || refuse "it cannot be unpacked into $1"
+}
+
+file=$(readlink -f "$0" 2>/dev/null) || file=$0
+case ${XDG_CACHE_HOME:-} in
+/*) own="$XDG_CACHE_HOME/llmgw" ;;
+*) own="${HOME:+$HOME/.cache/llmgw}" ;;
+esac
+uid=$(id -u)
+if [ "$uid" = 0 ]; then own=/var/cache/llmgw; fi
+
+if [ -n "${LLMGW_CACHE:-}" ]; then
+    set -- "$LLMGW_CACHE" "" "" "$@"
+else
+    set -- "${CACHE_DIRECTORY:-}" /var/cache/llmgw "$own" "$@"
+fi
+if runs_from "$1"; then cache=$1
+elif runs_from "$2"; then cache=$2
+elif runs_from "$3"; then cache=$3
+else
+    if takes_files "$1"; then cache=$1
+    elif takes_files "$3"; then cache=$3
+    else refuse "there is no directory of ours to unpack into (tried: $1 $3): set LLMGW_CACHE to one"
+    fi
+    choose_python
+    unpack "$cache"
+fi
+shift 3
+
+# A link by another command's name is that command.
+command=${0##*/}
+case $command in
+llmgw-provision-node | llmgw-onboard-node | llmgw-sim) ;;
+*) command=llmgw ;;
+esac
+export LLMGW_FILE="$file" LLMGW_CACHE="$cache"
+exec "$cache/$unpacked/bin/python" -I "$cache/$unpacked/bin/$command" "$@"
