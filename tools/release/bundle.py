@@ -20,6 +20,7 @@ from tools.release.target import PYTHONS, Target
 
 HEAD = Path(__file__).with_name("head.sh")
 _UNPACKED = re.compile(rb'^INSTALLED_PEX="\$\{PEX_ROOT\}/(venvs/[0-9a-f/]+)"$', re.MULTILINE)
+_MOST_SAID = 4000
 _ARCHIVE = b"PK\x03\x04"
 
 
@@ -50,7 +51,8 @@ def bundle(release: Release, target: Target, houses: Sequence[Path], file: Path,
     made = work / f"{file.name}.pex"
     pex = (sys.executable, "-m", "pex", "--no-pypi", *wheels, *platforms, "--output-file", made)
     shape = ("--venv", "--venv-site-packages-copies", "--no-pre-install-wheels", "--no-compile", "--sh-boot")
-    start = ("--interpreter-constraint", "CPython>=3.11,<3.15", "--no-emit-warnings", "--no-rc")
+    # No --interpreter-constraint: with it, pex builds for this machine's own Pythons too. head.sh looks at the version.
+    start = ("--no-emit-warnings", "--no-rc")
     projects = [f"{project.name}=={project.version}" for project in release.projects]
     root = ("--pex-root", work / "pex", "--tmpdir", work)
     run((*pex, *shape, *start, *root, *projects), SOURCE_DATE_EPOCH=str(release.committed_s))
@@ -87,4 +89,5 @@ def run(words: Sequence[str | Path], **environment: str) -> None:
         [str(word) for word in words], env={**os.environ, **environment}, capture_output=True, text=True
     )
     if ended.returncode:
-        raise CannotBundle(f"{' '.join(map(str, words[:4]))} … failed:\n{ended.stdout}{ended.stderr}")
+        said = (ended.stdout + ended.stderr).strip()[:_MOST_SAID]
+        raise CannotBundle(f"{' '.join(map(str, words[:4]))} … failed:\n{said}")
