@@ -1,31 +1,32 @@
 """One file for a platform: wheels, bundled by pex, under our own start.
 
-pex makes an archive that unpacks itself into a virtual environment. The shell script that pex puts before it would use
-the cache of whoever runs it, or a new directory under /tmp at each start; ours (`head.sh`) uses a lasting directory that
-nobody else can write to, or says that there is none.
+pex makes an archive that can make a virtual environment of itself. By itself it would do so in the cache of whoever runs
+it, or in a new directory under /tmp at each start. Our start (`head.sh`) chooses a lasting directory that nobody else can
+write to, or says that there is none, and from then on runs what was unpacked without pex.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import re
 import subprocess
 import sys
+import zipfile
 from collections.abc import Sequence
+from hashlib import sha256
+from io import BytesIO
 from pathlib import Path
 
 from tools.release.tag import Release
 from tools.release.target import PYTHONS, Target
 
 HEAD = Path(__file__).with_name("head.sh")
-_UNPACKED = re.compile(rb'^INSTALLED_PEX="\$\{PEX_ROOT\}/(venvs/[0-9a-f/]+)"$', re.MULTILINE)
 _MOST_SAID = 4000
-_ARCHIVE = b"PK\x03\x04"
+_DIGEST_CHARACTERS = 12
 
 
 class CannotBundle(Exception):
-    """pex failed, or made another file than the one that we know."""
+    """A tool failed."""
 
 
 def download(lock: Path, target: Target, house: Path) -> None:
@@ -50,37 +51,33 @@ def bundle(release: Release, target: Target, houses: Sequence[Path], file: Path,
     wheels: list[str | Path] = [word for house in houses for word in ("--pre-resolved-dists", house)]
     made = work / f"{file.name}.pex"
     pex = (sys.executable, "-m", "pex", "--no-pypi", *wheels, *platforms, "--output-file", made)
-    shape = ("--venv", "--venv-site-packages-copies", "--no-pre-install-wheels", "--no-compile", "--sh-boot")
     # No --interpreter-constraint: with it, pex builds for this machine's own Pythons too. head.sh looks at the version.
-    start = ("--no-emit-warnings", "--no-rc")
+    shape = ("--include-tools", "--no-pre-install-wheels", "--no-compile", "--no-rc")
     projects = [f"{project.name}=={project.version}" for project in release.projects]
     root = ("--pex-root", work / "pex", "--tmpdir", work)
-    run((*pex, *shape, *start, *root, *projects), SOURCE_DATE_EPOCH=str(release.committed_s))
-    file.write_bytes(with_head(made.read_bytes(), HEAD.read_text(encoding="utf-8"), _facts(release, target)))
-    file.chmod(0o755)
-
-
-def _facts(release: Release, target: Target) -> dict[str, str]:
-    return {
-        "VERSION": release.version,
+    run((*pex, *shape, *root, *projects), SOURCE_DATE_EPOCH=str(release.committed_s))
+    archive = made.read_bytes()
+    facts = {
+        "TITLE": release.title,
         "TARGET": target.name,
         "TAG": release.tag,
         "COMMIT": release.commit[:8],
+        "DIGEST": sha256(archive).hexdigest()[:_DIGEST_CHARACTERS],
     }
+    file.write_bytes(with_head(archive, HEAD.read_text(encoding="utf-8"), facts))
+    file.chmod(0o755)
 
 
-def with_head(made: bytes, head: str, facts: dict[str, str]) -> bytes:
-    """The archive with our start in place of pex's; as long, so that every place in the archive stays as it is."""
-    begins = made.find(_ARCHIVE)
-    found = _UNPACKED.findall(made[: max(begins, 0)])
-    if len(found) != 1:
-        raise CannotBundle("pex's start does not say where it unpacks: this release of pex is another than we know")
-    for name, value in {**facts, "UNPACKED": found[0].decode()}.items():
+def with_head(archive: bytes, head: str, facts: dict[str, str]) -> bytes:
+    """The archive with our start before it; what is in it stays, and so do its times and modes."""
+    for name, value in facts.items():
         head = head.replace(f"@{name}@", value)
-    written = head.encode()
-    if len(written) > begins:
-        raise CannotBundle(f"head.sh has {len(written)} bytes, pex's start only {begins}")
-    return written + b"\n" * (begins - len(written)) + made[begins:]
+    whole = BytesIO(head.encode())
+    with zipfile.ZipFile(BytesIO(archive)) as old, zipfile.ZipFile(whole, "a") as new:
+        for info in old.infolist():
+            packed = info.filename.endswith(".whl")
+            new.writestr(info, old.read(info), zipfile.ZIP_STORED if packed else zipfile.ZIP_DEFLATED)
+    return whole.getvalue()
 
 
 def run(words: Sequence[str | Path], **environment: str) -> None:

@@ -1,9 +1,9 @@
 #!/bin/sh
-# llmgw @VERSION@ for @TARGET@ (@TAG@, @COMMIT@).
+# @TITLE@ for @TARGET@ (@TAG@, @COMMIT@).
 # A shell script, and after it a zip archive with llmgw, its engine plugins and all that they import. It needs a Python
 # from 3.11 to 3.14 and nothing else. At its first start it unpacks itself, and later starts run what was unpacked.
 set -eu
-unpacked="@UNPACKED@"
+unpacked="@TITLE@-@DIGEST@"
 
 refuse() {
     echo "llmgw: $1" >&2
@@ -34,17 +34,20 @@ choose_python() {
     refuse "it needs Python 3.11 to 3.14, and $PATH has none: install python3, or set LLMGW_PYTHON=/path/to/python3.12"
 }
 
-# pex unpacks the archive, whole or not at all, also when two do so at the same time. Then each module is compiled, so
-# that they start quickly who may not write there.
-unpack() {
-    rm -rf "$1/$unpacked" # of a Python that is gone
-    (
-        umask 022
-        unset PEX_MODULE PEX_SCRIPT PEX_PATH PEX_PYTHON PEX_PYTHON_PATH PEX_TOOLS PEX_VENV PEX_EXTRA_SYS_PATH
-        PEX_IGNORE_RCFILES=1 PEX_ROOT="$1" PEX_INTERPRETER=1 "$python" -I "$file" -c "" &&
-            "$1/$unpacked/bin/python" -I -m compileall -q "$1/$unpacked/lib" >/dev/null
-    ) || refuse "it cannot be unpacked into $1"
-}
+# Unpacked whole or not at all, also when two do so at the same time; compiled, so that they start quickly who may not
+# write there. What pex itself unpacks on the way goes again.
+unpack() (
+    umask 022
+    unset PEX_MODULE PEX_SCRIPT PEX_PATH PEX_PYTHON PEX_PYTHON_PATH PEX_VENV PEX_EXTRA_SYS_PATH PEX_INTERPRETER
+    new="$1/new-$$"
+    trap 'rm -rf "$new"' EXIT
+    trap 'exit 130' HUP INT TERM
+    mkdir "$new"
+    PEX_TOOLS=1 PEX_IGNORE_RCFILES=1 PEX_EMIT_WARNINGS=0 PEX_ROOT="$new/pex" TMPDIR="$new" \
+        "$python" -I "$file" venv --compile --site-packages-copies "$new/unpacked" >&2
+    [ -x "$1/$unpacked/bin/python" ] || rm -rf "${1:?}/$unpacked" # of a Python that is gone
+    [ -d "$1/$unpacked" ] || mv "$new/unpacked" "$1/$unpacked"
+)
 
 file=$(readlink -f "$0" 2>/dev/null) || file=$0
 case ${XDG_CACHE_HOME:-} in
@@ -68,7 +71,7 @@ else
     else refuse "there is no directory of ours to unpack into (tried: $1 $3): set LLMGW_CACHE to one"
     fi
     choose_python
-    unpack "$cache"
+    unpack "$cache" || refuse "it could not be unpacked into $cache"
 fi
 shift 3
 
