@@ -39,12 +39,14 @@ choose_python() {
 unpack() (
     umask 022
     unset PEX_MODULE PEX_SCRIPT PEX_PATH PEX_PYTHON PEX_PYTHON_PATH PEX_VENV PEX_EXTRA_SYS_PATH PEX_INTERPRETER
-    new="$1/new-$$"
+    new=$(mktemp -d "$1/new-XXXXXX") || exit 1
     trap 'rm -rf "$new"' EXIT
     trap 'exit 130' HUP INT TERM
-    mkdir "$new"
-    PEX_TOOLS=1 PEX_IGNORE_RCFILES=1 PEX_EMIT_WARNINGS=0 PEX_ROOT="$new/pex" TMPDIR="$new" \
-        "$python" -I "$file" venv --compile --site-packages-copies "$new/unpacked" >&2
+    PEX_TOOLS=1 PEX_IGNORE_RCFILES=1 PEX_ROOT="$new/pex" TMPDIR="$new" \
+        "$python" -I "$file" venv --compile --site-packages-copies "$new/unpacked" >"$new/said" 2>&1 || {
+        cat "$new/said" >&2
+        exit 1
+    }
     [ -x "$1/$unpacked/bin/python" ] || rm -rf "${1:?}/$unpacked" # of a Python that is gone
     [ -d "$1/$unpacked" ] || mv "$new/unpacked" "$1/$unpacked"
 )
