@@ -18,7 +18,7 @@ def mark(release: Release, source: Path) -> None:
         (package / BUILT_FROM).write_text(f"{release.tag} {release.commit}\n", encoding="utf-8")
 
 
-def build(release: Release, project: Project, source: Path, target: Path) -> None:
-    """An sdist, and the wheel that is built from it: whoever builds the sdist gets the same."""
-    words = (sys.executable, "-m", "build", "--no-isolation", "--outdir", target, source / project.directory)
+def build(release: Release, project: Project, source: Path, target: Path, *only: str) -> None:
+    """An sdist, and the wheel that is built from it: whoever builds the sdist gets the same. `only`: `--wheel`."""
+    words = (sys.executable, "-m", "build", "--no-isolation", *only, "--outdir", target, source / project.directory)
     run(words, SOURCE_DATE_EPOCH=str(release.committed_s))

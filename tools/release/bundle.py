@@ -18,7 +18,7 @@ from io import BytesIO
 from pathlib import Path
 
 from tools.release.tag import Release
-from tools.release.target import PYTHONS, Target
+from tools.release.target import PYTHONS, Python, Target
 
 HEAD = Path(__file__).with_name("head.sh")
 _MOST_SAID = 4000
@@ -29,9 +29,9 @@ class CannotBundle(Exception):
     """A tool failed."""
 
 
-def download(lock: Path, target: Target, house: Path) -> None:
-    """The locked wheels for this platform and every Python, each by its digest."""
-    for python in PYTHONS:
+def download(lock: Path, target: Target, house: Path, pythons: Sequence[Python] = PYTHONS) -> None:
+    """The locked wheels for this platform and each of these Pythons, each by its digest."""
+    for python in pythons:
         abis = (f"cp{python[0]}{python[1]}", "abi3", "none")
         words = ["--implementation", "cp", "--python-version", f"{python[0]}.{python[1]}"]
         words += [word for abi in abis for word in ("--abi", abi)]
@@ -41,10 +41,17 @@ def download(lock: Path, target: Target, house: Path) -> None:
         run((*pip, *choice, *words, "--dest", house))
 
 
-def bundle(release: Release, target: Target, houses: Sequence[Path], file: Path, work: Path) -> None:
+def bundle(
+    release: Release,
+    target: Target,
+    houses: Sequence[Path],
+    file: Path,
+    work: Path,
+    pythons: Sequence[Python] = PYTHONS,
+) -> None:
     """Write the file, from the wheels in the directories `houses` alone."""
     platforms: list[str | Path] = []
-    for python in PYTHONS:
+    for python in pythons:
         described = work / f"{target.name}-{python[0]}.{python[1]}.json"
         described.write_text(json.dumps(target.complete_platform(python)), encoding="utf-8")
         platforms += ["--complete-platform", described]

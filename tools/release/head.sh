@@ -62,7 +62,8 @@ if [ "$uid" = 0 ]; then own=/var/cache/llmgw; fi
 if [ -n "${LLMGW_CACHE:-}" ]; then
     set -- "$LLMGW_CACHE" "" "" "$@"
 else
-    set -- "${CACHE_DIRECTORY:-}" /var/cache/llmgw "$own" "$@"
+    of_unit=${CACHE_DIRECTORY:-} # systemd sets it, for CacheDirectory=
+    set -- "${of_unit%%:*}" /var/cache/llmgw "$own" "$@"
 fi
 if runs_from "$1"; then cache=$1
 elif runs_from "$2"; then cache=$2

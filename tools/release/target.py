@@ -11,7 +11,8 @@ from typing import Any
 from attrs import frozen
 from packaging.tags import Tag, compatible_tags, cpython_tags, mac_platforms
 
-PYTHONS = ((3, 11), (3, 12), (3, 13), (3, 14))
+Python = tuple[int, int]
+PYTHONS: tuple[Python, ...] = ((3, 11), (3, 12), (3, 13), (3, 14))
 NEWEST_GLIBC = (2, 17)
 MACOS = (11, 0)
 # https://peps.python.org/pep-0600/#legacy-manylinux-tags
@@ -40,12 +41,12 @@ class Target:
                 found.append(f"{_LEGACY[2, minor]}_{self.machine}")
         return tuple(found)
 
-    def tags(self, python: tuple[int, int]) -> tuple[Tag, ...]:
+    def tags(self, python: Python) -> tuple[Tag, ...]:
         interpreter = f"cp{python[0]}{python[1]}"
         native = cpython_tags(python, [interpreter], self.platforms)
         return (*native, *compatible_tags(python, interpreter, self.platforms))
 
-    def markers(self, python: tuple[int, int]) -> dict[str, str]:
+    def markers(self, python: Python) -> dict[str, str]:
         """The environment in which requirements are read; a lock must not depend on a patch release."""
         version = f"{python[0]}.{python[1]}"
         return {
@@ -62,7 +63,7 @@ class Target:
             "sys_platform": self.system.lower(),
         }
 
-    def complete_platform(self, python: tuple[int, int]) -> dict[str, Any]:
+    def complete_platform(self, python: Python) -> dict[str, Any]:
         """What pex reads with --complete-platform."""
         return {"marker_environment": self.markers(python), "compatible_tags": list(map(str, self.tags(python)))}
 
