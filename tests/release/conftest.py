@@ -6,7 +6,6 @@ import sys
 from pathlib import Path
 
 import pytest
-
 from tools.release.build import build, mark
 from tools.release.bundle import CannotBundle, bundle, download
 from tools.release.git import read_projects

@@ -6,7 +6,6 @@ import sys
 from pathlib import Path
 
 import pytest
-
 from tests.release.conftest import ROOT
 
 TIMEOUT_S = 60

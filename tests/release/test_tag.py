@@ -4,7 +4,6 @@ from collections.abc import Mapping
 
 import pytest
 from attrs import evolve
-
 from tools.release.tag import Project, Refused, Tree, decide
 
 CORE = Project(".", "llmgw-core", "0.1.0")

@@ -20,5 +20,5 @@ def mark(release: Release, source: Path) -> None:
 
 def build(release: Release, project: Project, source: Path, target: Path, *only: str) -> None:
     """An sdist, and the wheel that is built from it: whoever builds the sdist gets the same. `only`: `--wheel`."""
-    words = (sys.executable, "-m", "build", "--no-isolation", *only, "--outdir", target, source / project.directory)
-    run(words, SOURCE_DATE_EPOCH=str(release.committed_s))
+    words = (sys.executable, "-m", "build", "--no-isolation", *only, "--outdir", str(target))
+    run((*words, str(source / project.directory)), SOURCE_DATE_EPOCH=str(release.committed_s))

@@ -1,8 +1,8 @@
 """One file for a platform: wheels, bundled by pex, under our own start.
 
-pex makes an archive that can make a virtual environment of itself. By itself it would do so in the cache of whoever runs
-it, or in a new directory under /tmp at each start. Our start (`head.sh`) chooses a lasting directory that nobody else can
-write to, or says that there is none, and from then on runs what was unpacked without pex.
+pex makes an archive that can make a virtual environment of itself. By itself it would do so in the cache of whoever
+runs it, or in a new directory under /tmp at each start. Our start (`head.sh`) chooses a lasting directory that nobody
+else can write to, or says that there is none, and from then on runs what was unpacked without pex.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from hashlib import sha256
 from io import BytesIO
 from pathlib import Path
 
-from tools.release.tag import Release
+from tools.release.tag import Refused, Release
 from tools.release.target import PYTHONS, Python, Target
 
 HEAD = Path(__file__).with_name("head.sh")
@@ -25,7 +25,7 @@ _MOST_SAID = 4000
 _DIGEST_CHARACTERS = 12
 
 
-class CannotBundle(Exception):
+class CannotBundle(Refused):
     """A tool failed."""
 
 

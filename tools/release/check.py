@@ -12,8 +12,7 @@ from collections.abc import Iterator, Mapping
 from io import BytesIO
 from pathlib import Path
 
-from attrs import field, frozen
-
+from attrs import frozen
 from tools.release.library import Library, find_faults, read_library
 from tools.release.target import TARGETS, Target
 
@@ -26,7 +25,7 @@ class Checked:
     """How many libraries were read, and what is wrong."""
 
     libraries: int
-    faults: tuple[str, ...] = field(converter=tuple)
+    faults: tuple[str, ...]
 
 
 def target_of(name: str) -> Target | None:
@@ -35,7 +34,7 @@ def target_of(name: str) -> Target | None:
 
 
 def check_file(path: Path, target: Target) -> Checked:
-    found = {name: library for name, library in _libraries(path)}
+    found = dict(_libraries(path))
     faults = [
         f"{path.name}: {name}: {fault}"
         for name, library in found.items()

@@ -16,7 +16,6 @@ from elftools.common.exceptions import ELFError
 from elftools.elf.dynamic import DynamicSection
 from elftools.elf.elffile import ELFFile
 from elftools.elf.gnuversions import GNUVerNeedSection
-
 from tools.release.target import NEWEST_GLIBC, Target
 
 MACHINES = {"EM_X86_64": "x86_64", "EM_AARCH64": "aarch64"}
@@ -62,7 +61,7 @@ def _read_elf(data: bytes) -> Library:
     versions: list[str] = []
     for section in file.iter_sections():
         if isinstance(section, DynamicSection):
-            needs += [tag.needed for tag in section.iter_tags("DT_NEEDED")]
+            needs += [str(vars(tag)["needed"]) for tag in section.iter_tags("DT_NEEDED")]
         elif isinstance(section, GNUVerNeedSection):
             versions += [each.name for _, wanted in section.iter_versions() for each in wanted]
     fault = "" if needs or versions or not _is_dynamic(file) else "it has no sections, so what it needs cannot be read"

@@ -13,7 +13,6 @@ from pathlib import Path
 
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
-
 from tools.release.git import read_projects
 from tools.release.tag import Project
 

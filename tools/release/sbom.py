@@ -14,7 +14,7 @@ from hashlib import sha256
 from pathlib import Path
 from uuid import NAMESPACE_URL, uuid5
 
-from attrs import field, frozen
+from attrs import frozen
 from cyclonedx.factory.license import LicenseFactory
 from cyclonedx.model import ExternalReference, ExternalReferenceType, HashAlgorithm, HashType, XsUri
 from cyclonedx.model.bom import Bom, BomMetaData
@@ -26,13 +26,12 @@ from cyclonedx.validation.json import JsonStrictValidator
 from packageurl import PackageURL
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
-
-from tools.release.tag import Release
+from tools.release.tag import Refused, Release
 
 _LONGEST_LICENCE = 60
 
 
-class NotValid(Exception):
+class NotValid(Refused):
     """The document is not what the schema wants."""
 
 
@@ -45,7 +44,7 @@ class Wheel:
     name: str
     version: str
     licence: str = ""
-    requires: tuple[str, ...] = field(default=(), converter=tuple)
+    requires: tuple[str, ...] = ()
 
 
 def read_wheels(houses: Iterable[Path]) -> tuple[Wheel, ...]:
