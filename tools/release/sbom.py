@@ -15,7 +15,7 @@ from pathlib import Path
 from uuid import NAMESPACE_URL, uuid5
 
 from attrs import frozen
-from cyclonedx.factory.license import LicenseFactory
+from cyclonedx.contrib.license.factories import LicenseFactory
 from cyclonedx.model import ExternalReference, ExternalReferenceType, HashAlgorithm, HashType, XsUri
 from cyclonedx.model.bom import Bom, BomMetaData
 from cyclonedx.model.component import Component, ComponentType
@@ -75,7 +75,8 @@ def licence_of(said: Message) -> str:
 
 def render_sbom(release: Release, wheels: Sequence[Wheel], files: Mapping[str, str], tools: Mapping[str, str]) -> str:
     """`files` has each file's digest by its name; `tools` the versions of what is put in besides wheels."""
-    about = Component(name=release.title.rpartition("-")[0], version=release.version, type=ComponentType.APPLICATION)
+    name = release.title.rpartition("-")[0]
+    about = Component(name=name, version=release.version, type=ComponentType.APPLICATION, bom_ref=release.title)
     components = _components(wheels)
     bom = Bom(
         serial_number=uuid5(NAMESPACE_URL, f"llmgw:{release.tag}:{release.commit}"),
