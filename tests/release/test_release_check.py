@@ -88,7 +88,7 @@ def test_the_wheels_say_which_commit_they_are_of(releases: list[Path], commit: s
     assert run(tmp_path / "venv" / "bin" / "llmgw", "--version") == f"llmgw 0.1.0 ({TAG}, {commit})\n"
 
 
-def answers(python: str | Path) -> bool:
+def answers(python: str) -> bool:
     """Some names are shims that only tell what is missing."""
     return shutil.which(python) is not None and not subprocess.run([python, "-c", ""], capture_output=True).returncode
 
@@ -97,7 +97,8 @@ def answers(python: str | Path) -> bool:
 def test_the_linux_amd64_file_runs_on_each_python(
     releases: list[Path], commit: str, tmp_path: Path, python: str
 ) -> None:
-    found = next(filter(answers, [*Path.home().glob(f".pyenv/versions/{python[6:]}.*/bin/{python}"), python]), None)
+    candidates = [*map(str, Path.home().glob(f".pyenv/versions/{python[6:]}.*/bin/{python}")), python]
+    found = next((each for each in candidates if answers(each)), None)
     if found is None:
         pytest.skip(f"no {python} on this machine")
     use = ("env", f"LLMGW_PYTHON={found}", f"LLMGW_CACHE={tmp_path}/cache", file_for(releases, "linux-amd64"))
