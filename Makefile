@@ -8,7 +8,7 @@ ENGINES := vllm sglang llamacpp sim
 DISTRIBUTIONS := . $(ENGINES:%=plugins/%)
 PROJECTS := pyproject.toml $(ENGINES:%=plugins/%/pyproject.toml)
 
-.PHONY: demo test check format bench engines engines-vllm surfaces wheels release release-lock release-check clean
+.PHONY: demo test check format bench bench-peers engines engines-vllm surfaces wheels release release-lock release-check clean
 
 # Show the main job on real input.
 demo: $(VENV)/.installed
@@ -35,6 +35,12 @@ bench: $(VENV)/.developing
 	$(BIN)/python -m bench.planner
 	$(BIN)/python -m bench.control_plane
 	$(BIN)/python -m bench.replicas
+	$(BIN)/python -m bench.gateway
+
+# What the gateway is measured against, beside nginx: each in an environment of its own, 1 GB in .demo.
+bench-peers:
+	for each in vllm-router sglang-router 'litellm[proxy]'; do \
+		peer=.demo/peers/$${each%%[*}; $(PYTHON) -m venv $$peer && $$peer/bin/python -m pip install --quiet "$$each"; done
 
 # Run real engines: llama.cpp, prebuilt, on one node and over two.
 engines: $(VENV)/.developing

@@ -106,3 +106,12 @@ def test_names_of_models_make_directories_of_their_own(files: ShardFiles) -> Non
     made = {files.directory(name, 0, 1).name for name in names}
     assert len(made) == len(names)
     assert all(name.isascii() and len(name) < 100 and "/" not in name for name in made)
+
+
+def test_an_engine_that_prints_its_key_tells_it_to_no_reader_also_when_it_is_over(files: ShardFiles) -> None:
+    directory = files.directory("m/1", 0, 1)
+    write(files, 1, "server_args=ServerArgs(api_key='sesame')\n")
+    files.write_key(directory, "sesame")
+    files.forget(directory)
+    assert read(files).text == "server_args=ServerArgs(api_key='…')\n"
+    assert (directory / "key").stat().st_mode & 0o777 == 0o600

@@ -17,12 +17,17 @@ from llmgw_core.agent import inventory, offers, reaper, shard_files
 from llmgw_core.agent.settings import AgentFile
 from llmgw_core.agent.weights import LIMIT_S as WEIGHTS_LIMIT_S
 from llmgw_core.cli.agent import agent
+from llmgw_core.cli.control import control
 from llmgw_core.cli.ctl import ctl
 from llmgw_core.cli.engine_check import engine_check
+from llmgw_core.cli.gateway import gateway
 from llmgw_core.codec import parse_catalog
 from llmgw_core.engine.health import FailureKind
 from llmgw_core.examine.installed import DEFAULT_TIMEOUT_S
 from llmgw_core.examine.process import LINGER_S, OUTPUT_LIMIT_BYTES
+from llmgw_core.gateway.board import CAUSES, Board
+from llmgw_core.gateway.metrics import render_metrics
+from llmgw_core.gateway.place import Places
 from llmgw_core.model.catalog import MOST_GPUS, MOST_NODES, MOST_REPLICAS, HealthTimings, Model, Profile, Sidecar
 from llmgw_core.model.node import RENDEZVOUS_PORTS, SERVE_PORTS
 from llmgw_core.model.replica import Speculative
@@ -260,6 +265,27 @@ def test_every_option_and_key_of_the_agent_is_in_the_reference() -> None:
     options = {name for each in agent.params for name in each.opts if name != "--config"}
     keys = {field.name for field in attrs.fields(AgentFile)}
     assert [name for name in (*options, *keys) if f"`{name}" not in text] == []
+
+
+def metric_names() -> list[str]:
+    """With their endings, but for a histogram's."""
+    text = render_metrics(Board(), Places()).decode()
+    kinds = dict(re.findall(r"^# TYPE (\S+) (\S+)$", text, re.MULTILINE))
+    return [name for name, kind in kinds.items() if kind != "gauge" or not name.endswith("_created")]
+
+
+@pytest.mark.parametrize(
+    ("command", "name"), [(control, "reference-control-and-agent.md"), (gateway, "reference-gateway.md")]
+)
+def test_every_option_of_the_daemons_is_in_the_reference(command: click.Command, name: str) -> None:
+    options = {option for each in command.params if isinstance(each, click.Option) for option in each.opts}
+    assert [option for option in sorted(options) if f"| `{option}" not in page(name)] == []
+
+
+def test_every_metric_of_the_gateway_is_in_the_reference() -> None:
+    text = page("reference-gateway.md")
+    assert [name for name in metric_names() if f"`{name}`" not in text] == []
+    assert [cause for cause in CAUSES if f"`{cause}`" not in text] == []
 
 
 @pytest.mark.parametrize("state", list(ReplicaState))

@@ -25,8 +25,9 @@ def test_every_step_is_seen_and_nothing_is_left(tmp_path: Path) -> None:
     command = [LLMGW, "demo", "--once", "--directory", str(home)]
     told = subprocess.run(command, capture_output=True, text=True, timeout=STORY_S, check=False)
     assert told.returncode == 0, told.stdout + told.stderr
-    assert "saga/1 says again" in told.stdout
+    assert "saga says again" in told.stdout
     assert "ready all the time: haiku 2, saga 1" in told.stdout
+    assert "answered whole, 0 failed" in told.stdout
     assert left_of(home) == []
 
 

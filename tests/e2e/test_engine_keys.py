@@ -111,6 +111,20 @@ def test_an_agent_that_finds_the_engine_again_knows_its_key(running: Running) ->
     assert status(running.target, running.key) == 200
 
 
+def test_a_users_key_is_alone_on_standard_output_and_is_listed_without_itself(running: Running) -> None:
+    key = running.cluster.ctl("keys", "create", "ci", "--expires", "30d", "--model", "m", "--rpm", "60").strip()
+    assert key.startswith("sk-llmgw-")
+    listed = running.cluster.ctl("keys", "list")
+    assert key not in listed
+    (line,) = [each for each in listed.splitlines() if " ci " in each]
+    assert " live " in line
+    assert line.split()[-3:] == ["m", "60", "-"]
+    running.cluster.ctl("keys", "revoke", "ci")
+    assert [each["state"] for each in json.loads(running.cluster.ctl("keys", "list", "--json"))] == ["revoked"]
+    gateway = next(each for each in running.cluster.ctl("gateways").splitlines() if each.startswith("edge/"))
+    assert " connected " in gateway
+
+
 def test_a_profile_without_a_key_is_open_to_all(running: Running) -> None:
     other = sim_model("other", gpus_per_node=0, engine_key=False)
     running.cluster.apply(sim_model("m", engine_key=True) + other, "--wait")

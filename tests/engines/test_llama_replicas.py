@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import urllib.error
 import urllib.request
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -12,7 +13,8 @@ from typing import Any
 
 import pytest
 
-from llmgw_core.testing.cluster import Cluster, running_cluster, wait_until
+from llmgw_core.testing.cluster import Cluster, Daemon, running_cluster, wait_until
+from llmgw_core.testing.light_gateway import running_gateway
 
 CATALOG = """\
 [models.tiny]
@@ -29,24 +31,29 @@ extra_args = ["--threads", "1"]
 READY_S = 60.0
 
 
+@pytest.fixture(name="agents")
+def _agents() -> dict[str, Daemon]:
+    """By node."""
+    return {}
+
+
 @pytest.fixture(name="cluster")
-def _cluster(tmp_path: Path, llama_programs: Mapping[str, str]) -> Iterator[Cluster]:
+def _cluster(tmp_path: Path, llama_programs: Mapping[str, str], agents: dict[str, Daemon]) -> Iterator[Cluster]:
     with running_cluster(tmp_path) as cluster:
         cluster.start_control()
         words = [word for name, path in llama_programs.items() for word in ("--engine", f"{name}={path}")]
         for name in ("gpu-01", "gpu-02"):
-            cluster.start_agent(name, *words, fabric="ib-a")
+            agents[name] = cluster.start_agent(name, *words, fabric="ib-a")
         wait_until(lambda: len(cluster.nodes()) == 2, "two nodes")
         yield cluster
         cluster.apply("")
         wait_until(lambda: not cluster.replicas(), "every engine gone", READY_S)
 
 
-def complete(address: str) -> dict[str, Any]:
+def complete(address: str, key: str = "") -> dict[str, Any]:
+    headers = {"content-type": "application/json"} | ({"authorization": f"Bearer {key}"} if key else {})
     body = {"model": "tiny", "max_tokens": 8, "messages": [{"role": "user", "content": "Who are you?"}]}
-    asked = urllib.request.Request(
-        f"http://{address}/v1/chat/completions", json.dumps(body).encode(), {"content-type": "application/json"}
-    )
+    asked = urllib.request.Request(f"http://{address}/v1/chat/completions", json.dumps(body).encode(), headers)
     with urllib.request.urlopen(asked, timeout=READY_S) as answer:  # noqa: S310
         found: dict[str, Any] = json.load(answer)
         return found
@@ -72,3 +79,23 @@ def test_a_replica_over_two_nodes_serves_and_is_rebuilt_when_its_worker_dies(clu
     failure = cluster.replica("tiny/1")["last_failure"]
     assert (failure["rank"], failure["exit"]) == (1, "signal 9 (SIGKILL)")
     assert failure["node"] == worker["node"]
+
+
+def test_one_with_a_key_answers_nobody_else_and_goes_on_when_its_agent_starts_anew(
+    cluster: Cluster, agents: dict[str, Daemon], tiny_gguf: Path, llama_programs: Mapping[str, str]
+) -> None:
+    with running_gateway(cluster) as gateway:
+        cluster.apply(CATALOG.format(gguf=tiny_gguf, nodes=1).replace("engine_key = false\n", ""))
+        before = cluster.wait_for_replica("tiny/1")
+        (target,) = gateway.wait_for_targets("tiny/1")
+        assert complete(before["address"], target.key)["usage"]["completion_tokens"] == 8
+        with pytest.raises(urllib.error.HTTPError, match="401"):
+            complete(before["address"])
+        (node,) = before["nodes"]
+        agents[node].kill()
+        words = [word for name, path in llama_programs.items() for word in ("--engine", f"{name}={path}")]
+        cluster.start_agent(node, *words, fabric="ib-a").wait_for("connected")
+        wait_until(lambda: cluster.replica("tiny/1")["shards"][0]["pid"], "the engine found again")
+        after = cluster.wait_for_replica("tiny/1")
+        assert after["generation"] == before["generation"]
+        assert cluster.events("replica failed") == []

@@ -523,3 +523,17 @@ def test_an_unanswered_offer_is_no_reason_to_look_again() -> None:
     decision = reconcile(on(world))
     assert decision.unplaced == {"m/1": "needs a node; gpu-0 has not answered this offer yet"}
     assert decision.look_again_at is None
+
+
+def test_of_too_many_one_whose_failure_has_just_come_to_an_end_is_kept_before_those_that_stop() -> None:
+    """What was kept a moment ago is not given up in the next pass for one that is being stopped."""
+    world = ready(a_fleet(a_profile(1, 8), nodes=3, replicas=3))
+    stopping = {
+        name: evolve(world.records[name], assignment=evolve(assignment(world, name), stopping="2 are enough"))
+        for name in ("m/1", "m/2")
+    }
+    world = evolve(world, records={**world.records, **stopping}, wanted={"m": 1})
+    world = with_node(world, assignment(world, "m/3").launch.places[0].node, shards=())
+    after = on(world)
+    assert after.records["m/3"].assignment is None, "nobody stopped it, and it is gone"
+    assert reconcile(after).records == ()

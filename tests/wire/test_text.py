@@ -25,6 +25,7 @@ from llmgw_core.wire.message import (
     Heartbeat,
     HeartbeatSeen,
     Hello,
+    Leaving,
     LogRead,
     Message,
     Offers,
@@ -108,6 +109,7 @@ EACH: list[Message] = [
             (UserKey("1a2b3c4d", "00" * 32, "team é", 1.5, ("Qwen/Qwen3 8B",), 60, 4),),
         )
     ),
+    Leaving(),
     RoutesTaken(7, (Lingering("Qwen/Qwen3 8B/1", 2, 1),)),
     RenewCertificate("-----BEGIN"),
     CertificateRenewed("-----BEGIN"),

@@ -209,6 +209,7 @@ class Attempt:
     def _make_room(self) -> None:
         self.node.files.make(self.directory)
         self.node.files.write_highest()
+        self.node.files.write_key(self.directory, self.launch.key)
         self.node.files.write(self.directory, self.kept)
 
     def _take(self, prepared: Prepared) -> None:

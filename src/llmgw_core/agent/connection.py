@@ -16,12 +16,12 @@ import trio
 from attrs import define, field
 
 from llmgw_core.agent.facts import Picture
-from llmgw_core.net.racing import first
 from llmgw_core.agent.runtime import Runtime
 from llmgw_core.agent.settings import AgentSettings
 from llmgw_core.model.shard import ShardStatus
 from llmgw_core.net.calling import beat, call_for_ever, greet, hear
 from llmgw_core.net.link import Link, LinkClosed
+from llmgw_core.net.racing import first
 from llmgw_core.plan.liveness import HEARTBEAT_S
 from llmgw_core.wire.message import (
     PROTOCOL,

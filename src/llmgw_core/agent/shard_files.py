@@ -1,7 +1,8 @@
 """What the agent keeps of shards on disk: for each attempt a directory, and the highest generation of each replica.
 
 A directory has `shard.json` as long as something of the shard may be left, the reaper's `socket` and copy, `work` for
-the engine's own files, and `logs`, which stay: those of the last generations, and of the first failure of a loop.
+the engine's own files, and `logs` and `key`, which stay: those of the last generations, and of the first failure of a
+loop.
 Rules: a file is replaced as a whole; one that is damaged is told and stops nobody. All of this may block.
 """
 
@@ -34,7 +35,7 @@ FORMAT = 1
 KEPT_GENERATIONS = 3
 MOST_GENERATION = 2**53
 """No replica lives so long: what is above it is a damaged file."""
-_FIRST_FAILURE, _STATE = "first_failure", "shard.json"
+_FIRST_FAILURE, _STATE, _KEY = "first_failure", "shard.json", "key"
 _log = logging.getLogger("llmgw.agent")
 
 
@@ -124,11 +125,15 @@ class ShardFiles:
             except (OSError, ValueError, KeyError, TypeError, BaseValidationError, LlmgwError) as error:
                 _log.error("shard not known any more", extra={"file": str(path), "reason": str(error)[:200]})
 
+    def write_key(self, directory: Path, key: str) -> None:
+        """What its engine asks for: it is kept as long as the engine's log, in which it may stand."""
+        if key:
+            replace_file(directory / _KEY, key)
+
     def key_of(self, replica: str, rank: int, generation: int) -> str:
-        """What its engine asks for; empty: nothing, or the attempt is over, and its key opens nothing any more."""
-        with suppress(OSError, ValueError, KeyError, TypeError):
-            text = (self.directory(replica, rank, generation) / _STATE).read_text(encoding="utf-8")
-            return str(json.loads(text)["shard"]["order"]["launch"].get("key", ""))
+        """Empty: it asked for nothing."""
+        with suppress(OSError, ValueError):
+            return (self.directory(replica, rank, generation) / _KEY).read_text(encoding="utf-8")
         return ""
 
     def forget(self, directory: Path) -> None:

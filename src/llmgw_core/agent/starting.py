@@ -18,12 +18,12 @@ from attrs import define, evolve
 from llmgw_core.agent.asking import ask, takes_connection
 from llmgw_core.agent.family import ENGINE
 from llmgw_core.agent.preparing import Prepared, Trouble, check_free, check_ports
-from llmgw_core.net.racing import first
 from llmgw_core.agent.reaper_link import Held, NotStarted, ReaperGone, ReaperLink, connect_reaper
 from llmgw_core.engine import Command, Endpoint, Exit, Failure, FailureKind, Secret, Stop
 from llmgw_core.examine.process import child_environment
 from llmgw_core.model.launch import Stage
 from llmgw_core.model.shard import ShardPhase
+from llmgw_core.net.racing import first
 from llmgw_core.plan.exit_words import exit_text
 from llmgw_core.plan.shard_tree import Kinship
 from llmgw_core.plan.sidecar import PlacedSidecar

@@ -16,11 +16,11 @@ from llmgw_core.agent.asking import METRICS_BYTES, ask
 from llmgw_core.agent.family import ENGINE
 from llmgw_core.agent.ports import holds_listener, judge_listener
 from llmgw_core.agent.processes import lives
-from llmgw_core.net.racing import first
 from llmgw_core.agent.reaper_link import Held, ReaperGone
 from llmgw_core.engine import Failure, Health, Phase, Probe, ReplyKind, Shard
 from llmgw_core.model.catalog import HealthTimings
 from llmgw_core.model.shard import ShardPhase
+from llmgw_core.net.racing import first
 from llmgw_core.plan.health_watch import (
     PROGRESS_EVERY_S,
     Movement,

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from llmgw_core.cli.listening import parse_place
+
+if TYPE_CHECKING:
+    from llmgw_core.control.app import Embedded
 
 _seconds = click.FloatRange(0.05, 7 * 24 * 3600.0)
 """From what a loop can keep to a week; not a number is outside."""
@@ -44,6 +48,8 @@ _seconds = click.FloatRange(0.05, 7 * 24 * 3600.0)
     metavar="SECONDS",
     help="How long a replacement must have been ready before its original stops.",
 )
+@click.option("--gateway", metavar="[ADDRESS]:PORT", help="Run a gateway in this process too, for users to call there.")
+@click.option("--gateway-no-auth", is_flag=True, help="Let everybody in there; without it users need a key.")
 @click.option("--log-json", is_flag=True, help="Log JSON lines.")
 def control(
     identity: str,
@@ -53,6 +59,8 @@ def control(
     heartbeat: float,
     lost_after: float,
     soak: float,
+    gateway: str | None,
+    gateway_no_auth: bool,
     log_json: bool,
 ) -> None:
     """Run the control plane: it decides, and agents and operators call it."""
@@ -67,4 +75,18 @@ def control(
     set_up_logs(as_json=log_json)
     pace = Pace(heartbeat, lost_after)
     settings = ControlSettings(state, identity_files(identity), host, port, ca_dir, pace, soak)
-    trio.run(run_control, settings)
+    embedded = _embedded(gateway, gateway_no_auth) if gateway is not None else None
+    trio.run(run_control, settings, embedded)
+
+
+def _embedded(listen: str, no_auth: bool) -> Embedded:
+    from functools import partial
+
+    from llmgw_core.gateway.client import Client
+    from llmgw_core.gateway.embedded import run_embedded
+    from llmgw_core.gateway.listener import open_listeners
+    from llmgw_core.gateway.settings import DataSettings
+
+    (sockets,) = open_listeners(*parse_place("--gateway", listen), processes=1)
+    doors = [(each, Client) for each in sockets]
+    return partial(run_embedded, doors, DataSettings(authenticates=not no_auth))

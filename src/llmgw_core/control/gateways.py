@@ -20,11 +20,12 @@ from llmgw_core.control.visit import Visit
 from llmgw_core.errors import LlmgwError
 from llmgw_core.net.link import LinkClosed, TooLong
 from llmgw_core.plan.admission import Caller
-from llmgw_core.store.change import CertificateSeen, Change, GatewayConnected
+from llmgw_core.store.change import CertificateSeen, Change, GatewayConnected, GatewayForgotten
 from llmgw_core.wire.message import (
     PROTOCOL,
     Heartbeat,
     HeartbeatSeen,
+    Leaving,
     Message,
     RenewCertificate,
     Routes,
@@ -42,12 +43,11 @@ async def serve_gateway(plane: Plane, visit: Visit) -> None:
         raise BadQuestion(reason)
     with trio.CancelScope() as scope:
         connection = _connection(plane, visit, scope)
-        await _replace_older(plane, connection)
+        # Among the gateways before anything is waited for: a revocation in this moment closes it too.
         plane.fleet.gateways.add(connection)
         try:
-            await _remember(plane, visit)
-            await connection.say(Welcome(PROTOCOL, plane.fleet.heartbeat_s))
-            await _Conversation(plane, connection, _subscribe(plane, visit), plane.now()).last()
+            await _replace_older(plane, connection)
+            await _converse(plane, visit, connection)
         except LinkClosed as error:
             await connection.outlast_end()
             connection.why_closed = connection.why_closed or str(error)
@@ -56,6 +56,17 @@ async def serve_gateway(plane: Plane, visit: Visit) -> None:
             with trio.CancelScope(shield=True):
                 why = connection.why_closed or "the connection is gone"
                 await _store(plane, plane.event("gateway disconnected", "", f"{_called(connection)}: {why}"))
+
+
+async def _converse(plane: Plane, visit: Visit, connection: Connection) -> None:
+    subscription = plane.routes.subscribe(visit.identity.name, visit.hello.instance, visit.address, visit.until)
+    conversation = _Conversation(plane, connection, subscription, plane.now())
+    try:
+        await _remember(plane, visit)
+        await connection.say(Welcome(PROTOCOL, plane.fleet.heartbeat_s))
+        await conversation.last()
+    finally:
+        subscription.lose(conversation.last_heard)
 
 
 def _connection(plane: Plane, visit: Visit, scope: trio.CancelScope) -> Connection:
@@ -75,7 +86,8 @@ def _connection(plane: Plane, visit: Visit, scope: trio.CancelScope) -> Connecti
 async def _replace_older(plane: Plane, connection: Connection) -> None:
     """The same instance is the same process, which has called again: its older link is dead and does not know it."""
     for older in tuple(plane.fleet.gateways):
-        if (older.identity, older.instance) == (connection.identity, connection.instance):
+        same = (older.identity, older.instance) == (connection.identity, connection.instance)
+        if same and older is not connection:
             await older.end(
                 f"gateway {_called(older)}: replaced by a newer connection from {connection.caller.address}"
             )
@@ -92,10 +104,6 @@ async def _remember(plane: Plane, visit: Visit) -> None:
     seen = CertificateSeen(name, role, visit.serial, visit.until, plane.now())
     connected = GatewayConnected(name, visit.hello.instance, plane.now())
     await _store(plane, seen, connected, plane.event("gateway connected", "", f"{name} from {visit.address}"))
-
-
-def _subscribe(plane: Plane, visit: Visit) -> Subscription:
-    return plane.routes.subscribe(visit.identity.name, visit.hello.instance, visit.address, visit.until)
 
 
 async def _store(plane: Plane, *changes: Change) -> None:
@@ -116,12 +124,9 @@ class _Conversation:
     async def last(self) -> None:
         """Until the link ends; raises what ended it."""
         self.subscription.silent_since = self._silent_since
-        try:
-            async with trio.open_nursery() as nursery:
-                nursery.start_soon(self._until_failed, self._tell, nursery.cancel_scope)
-                nursery.start_soon(self._until_failed, self._hear, nursery.cancel_scope)
-        finally:
-            self.subscription.lose(self.last_heard)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._until_failed, self._tell, nursery.cancel_scope)
+            nursery.start_soon(self._until_failed, self._hear, nursery.cancel_scope)
         if self._why is not None:
             raise self._why
 
@@ -168,6 +173,9 @@ class _Conversation:
                 await self.connection.say(HeartbeatSeen(number))
             case RoutesTaken(version=version, lingering=lingering):
                 self.subscription.taken(version, lingering)
+            case Leaving():
+                self.subscription.close()
+                await _store(self.plane, GatewayForgotten(*self.subscription.who))
             case RenewCertificate(request_pem=request):
                 await self.connection.say(await renew_certificate(self.plane, self.connection, request))
             case Unknown():

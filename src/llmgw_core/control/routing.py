@@ -20,6 +20,8 @@ from llmgw_core.plan.world import Attempt, ObservedGateway
 from llmgw_core.wire.message import Routes
 from llmgw_core.wire.text import encode
 
+TELL_S = 10.0
+"""So long a gateway is still known by its name after its silence was borne no more."""
 MOST_LINGERING = 10_000
 Who = tuple[str, str]
 """A gateway's name and instance."""
@@ -208,9 +210,9 @@ class RoutesBook:
             self.look_again()
 
     def forget_silent(self, patience_s: float) -> list[Who]:
-        """Those that went so long ago that nobody waits for them: they are forgotten."""
-        now = self.now()
-        past = [each for each in self.subscriptions.values() if not each.live and now >= each.gone_at + patience_s]
+        """Those that went so long ago that nobody waits for them: they are forgotten, once that could be told."""
+        last = self.now() - patience_s - TELL_S
+        past = [each for each in self.subscriptions.values() if not each.live and each.gone_at <= last]
         for each in past:
             del self.subscriptions[each.who]
         return [each.who for each in past]

@@ -71,6 +71,8 @@ class DemoFleet:
     """By program, its path, for engines that are not in PATH."""
     say: Callable[[str], None] = print
     port: int = 0
+    gateway: str = ""
+    """Where users call."""
     _processes: dict[str, subprocess.Popen[bytes]] = field(factory=dict)
 
     @property
@@ -82,7 +84,7 @@ class DemoFleet:
         return f"https://{HOST}:{self.port}"
 
     def make_authority(self) -> None:
-        self.port = _free_port()
+        self.port, self.gateway = _free_port(), f"{HOST}:{_free_port()}"
         self._run("ca", "init", "--dir", self._path("ca"))
         self._issue("server", "control", "--ip", HOST)
         self._issue("operator", "you")
@@ -98,7 +100,8 @@ class DemoFleet:
         where = ("--identity", self._path("pki/control"), "--state", self._path("control"))
         # Beats and patience are shorter than by default, so that what happens is seen while one watches.
         pace = ("--heartbeat", "1", "--lost-after", "10", "--soak", "2")
-        self._start("control", "control", *where, "--listen", f"{HOST}:{self.port}", *pace)
+        gateway = ("--gateway", self.gateway, "--gateway-no-auth")
+        self._start("control", "control", *where, "--listen", f"{HOST}:{self.port}", *pace, *gateway)
         for node in NODES:
             self._start(node.name, "agent", "--config", str(self._write_agent(node)))
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import http.client
-import json
 import os
 import signal
 from collections import Counter
@@ -20,10 +18,10 @@ from llmgw_core.cli.draining import render_drains
 from llmgw_core.cli.fleet import render_nodes
 from llmgw_core.cli.replicas import render_replicas
 from llmgw_core.demo.fleet import NODES, DemoFailed, DemoFleet, wait_for
+from llmgw_core.demo.users import Unanswered, Users, ask_model
 
 NODES_S = 60.0
 READY_S = 120.0
-REQUEST_S = 60.0
 
 CATALOG = """\
 # A model on one node, twice, and one over two nodes of one fabric. The engine is the simulated one.
@@ -38,13 +36,11 @@ profiles = ["saga-2x2"]
 
 [profiles.haiku-1gpu]
 engine = "sim"
-engine_key = false
 gpus_per_node = 1
 extra_args = ["--load-time", "1", "--tokens-per-second", "50"]
 
 [profiles.saga-2x2]
 engine = "sim"
-engine_key = false
 nodes = 2
 gpus_per_node = 2
 tensor_parallel = 4
@@ -59,7 +55,6 @@ profiles = ["tiny-cpu"]
 
 [profiles.tiny-cpu]
 engine = "llamacpp"
-engine_key = false
 context_length = 512
 extra_args = ["--threads", "1"]
 """
@@ -84,12 +79,15 @@ class Story:
         self._head("A catalog is applied, and its replicas come up")
         self._apply()
         self._see_ready()
-        self._head("One completion from each")
+        self._head("One completion from each, at one address")
         self._complete_all()
         self._head("kill -9 of a worker: the replica is stopped and started again, as a whole")
         self._kill_a_worker()
-        self._head("A node is drained: each replacement is ready before its original stops")
-        self._drain_a_node()
+        self._head("A node is drained: each replacement is ready before its original stops, and users ask all the time")
+        users = Users(self.fleet.gateway, self._models())
+        with users.asking():
+            self._drain_a_node()
+        self._judge(users)
         self._head("How it is now")
         self.say(render_replicas(self.replicas()))
 
@@ -141,10 +139,18 @@ class Story:
         wait_for(look, "every replica ready", READY_S)
 
     def _complete_all(self) -> None:
-        models = sorted({each["model"] for each in self.replicas()})
-        for model in models:
-            replica = next(each for each in self.replicas() if each["model"] == model)
-            self.say(f"  {replica['id']} at {replica['address']} says: {complete(replica['address'], model)!r}")
+        self.say(f"  curl http://{self.fleet.gateway}/v1/models")
+        for model in self._models():
+            self.say(f"  {model} says: {self._complete(model)!r}")
+
+    def _models(self) -> list[str]:
+        return sorted({each["model"] for each in self.replicas()})
+
+    def _complete(self, model: str) -> str:
+        try:
+            return ask_model(self.fleet.gateway, model)
+        except Unanswered as error:
+            raise DemoFailed(f"{model} does not answer: {error}") from error
 
     def _kill_a_worker(self) -> None:
         saga = ask(self.context, "replica", replica="saga/1")
@@ -154,8 +160,7 @@ class Story:
         self._see_ready("saga/1", saga["generation"])
         failure = ask(self.context, "replica", replica="saga/1")["last_failure"]
         self.say(f"  why it was started again: {failure['reason']} ({failure['exit']})")
-        replica = next(each for each in self.replicas() if each["id"] == "saga/1")
-        self.say(f"  saga/1 says again: {complete(replica['address'], 'saga')!r}")
+        self.say(f"  saga says again: {self._complete('saga')!r}")
 
     def _drain_a_node(self) -> None:
         """Of the replica over two nodes, which moves as a whole. No model ever has fewer ready than before."""
@@ -182,6 +187,11 @@ class Story:
         self.say(f"  llmgw ctl undrain {node}")
         ask(self.context, "undrain", nodes=[node])
 
+    def _judge(self, users: Users) -> None:
+        if users.failures or not users.answered:
+            raise DemoFailed(f"{len(users.failures)} requests failed meanwhile: {'; '.join(users.failures[:3])}")
+        self.say(f"  requests meanwhile, plain and streamed: {users.answered} answered whole, 0 failed")
+
     def _count_ready(self) -> dict[str, int]:
         """By model."""
         return dict(Counter(each["model"] for each in self.replicas() if each["state"] == "ready"))
@@ -193,28 +203,11 @@ def _is_complete(node: dict[str, Any]) -> bool:
     return node["state"] == "online" and bool(facts.get("gpus", {}).get("gpus")) and engines.get("sim") == "accepted"
 
 
-def complete(address: str, model: str) -> str:
-    """What a model says, asked at its head's address; raises `DemoFailed`."""
-    body = json.dumps({"model": model, "max_tokens": 8, "messages": [{"role": "user", "content": "Who are you?"}]})
-    connection = http.client.HTTPConnection(address, timeout=REQUEST_S)
-    try:
-        connection.request("POST", "/v1/chat/completions", body, {"content-type": "application/json"})
-        answer = connection.getresponse()
-        text = answer.read()
-    except (OSError, http.client.HTTPException) as error:
-        raise DemoFailed(f"{model} at {address} does not answer: {str(error) or type(error).__name__}") from error
-    finally:
-        connection.close()
-    if answer.status != http.HTTPStatus.OK:
-        raise DemoFailed(f"{model} at {address} answers {answer.status}: {text[:200]!r}")
-    said: str = json.loads(text)["choices"][0]["message"]["content"]
-    return said
-
-
 def next_lines(fleet: DemoFleet) -> Sequence[str]:
     """What to type next, while it goes on running."""
     ctl = f"llmgw ctl --context {fleet.context}"
     return (
+        f"curl http://{fleet.gateway}/v1/models",
         f"{ctl} nodes",
         f"{ctl} replicas --watch",
         f"{ctl} replica saga/1",

@@ -48,6 +48,8 @@ class AccessLog:
         self._waiting_bytes = 0
         self.lost_lines = 0
         self._file: int | None = None
+        self._is_torn = False
+        """Whether the last line was written in part, as the disk was full."""
         self._open()
 
     def add(self, entry: Entry) -> None:
@@ -79,9 +81,11 @@ class AccessLog:
             return 0
         try:
             self._reopen_if_moved()
-            data = memoryview(b"\n".join([*lines, b""]))
+            data = memoryview(b"\n".join([b"", *lines, b""] if self._is_torn else [*lines, b""]))
             while data:
-                data = data[os.write(self._file if self._file is not None else sys.stdout.fileno(), data) :]
+                written = os.write(self._file if self._file is not None else sys.stdout.fileno(), data)
+                data = data[written:]
+                self._is_torn = len(data) > 0
         except OSError:
             return len(lines)
         return 0

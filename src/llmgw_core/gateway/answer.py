@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from http import HTTPStatus
+from math import ceil
 from typing import Any
 
 import msgspec
@@ -36,7 +37,7 @@ class Refusal:
     def fields(self) -> dict[str, str]:
         fields = {}
         if self.retry_after_s is not None:
-            fields["retry-after"] = str(max(1, round(self.retry_after_s + 0.5)))
+            fields["retry-after"] = str(max(1, ceil(self.retry_after_s)))
         if self.allow:
             fields["allow"] = self.allow
         if self.status == HTTPStatus.UNAUTHORIZED:

@@ -22,7 +22,7 @@ from llmgw_core.gateway.board import Board
 from llmgw_core.gateway.client import Client
 from llmgw_core.gateway.following import Following
 from llmgw_core.gateway.listener import MetricsClient, NewClient, TlsFiles, open_listeners
-from llmgw_core.gateway.poller import Poller
+from llmgw_core.gateway.poller import LINGER_S, Poller
 from llmgw_core.gateway.route_file import Routed, parse_routes, render_routes
 from llmgw_core.gateway.routing import Routing
 from llmgw_core.gateway.serving import serve
@@ -106,7 +106,7 @@ def _told(listener: socket.socket) -> str:
 
 
 async def _run_alone(settings: GatewaySettings, name: str, doors: Doors) -> None:
-    board, poller, log = Board(), Poller(), _open_log(settings)
+    board, poller, log = Board(), Poller(linger_s=LINGER_S), _open_log(settings)
     worker = Worker(settings.data, poller, board, 0, log)
     routing = Routing(board, lambda routed: worker.take(routed.table, routed.places), settings.state)
     routing.load()
@@ -114,6 +114,7 @@ async def _run_alone(settings: GatewaySettings, name: str, doors: Doors) -> None
     async with trio.open_nursery() as nursery:
         nursery.start_soon(following.keep)
         await serve(worker, poller, doors, log, _wait_for_signal, settings.drain_s)
+        await following.leave()
         nursery.cancel_scope.cancel()
 
 
@@ -138,11 +139,12 @@ async def _run_link(settings: GatewaySettings, name: str, child: Child) -> None:
     async with trio.open_nursery() as nursery:
         nursery.start_soon(following.keep)
         await _wait_for_end(child)
+        await following.leave()
         nursery.cancel_scope.cancel()
 
 
 async def _run_worker(settings: GatewaySettings, doors: Doors, child: Child, number: int) -> None:
-    poller, log = Poller(), _open_log(settings)
+    poller, log = Poller(linger_s=LINGER_S), _open_log(settings)
     worker = Worker(settings.data, poller, child.board, number, log)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(_read_when_poked, worker, child)

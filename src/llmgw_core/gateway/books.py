@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 _TOKENS_IN = re.compile(rb'"(?:prompt|input)_tokens"\s*:\s*(\d{1,12})')
 _TOKENS_OUT = re.compile(rb'"(?:completion|output)_tokens"\s*:\s*(\d{1,12})')
+_BETWEEN_CHUNKS = re.compile(rb"\r\n[0-9a-fA-F]+(?:;[^\r\n]*)?\r\n")
 _CAUSE_CELLS = {cause: board.CAUSE + each for each, cause in enumerate(board.CAUSES)}
 
 
@@ -39,7 +40,9 @@ class Books:
             exchange.status,
         )
         now = monotonic()
-        tokens_in, tokens_out = read_usage(exchange.tail)
+        tokens_in, tokens_out = read_usage(exchange.tail, chunked=exchange.is_chunked)
+        if not tokens_in and exchange.sent_bytes > len(exchange.tail):
+            tokens_in, tokens_out = read_usage(exchange.start, chunked=exchange.is_chunked)
         row[key.cell] -= 1
         use = self._uses.cell(key.place, exchange.model.place)
         row[use + board.USE_REQUESTS] += 1
@@ -103,8 +106,10 @@ class Books:
         self.enter_own(client, request, refusal.status, began, refusal.code or "")
 
 
-def read_usage(tail: bytes) -> tuple[int, int]:
+def read_usage(tail: bytes, *, chunked: bool = False) -> tuple[int, int]:
     """Tokens in and out, as the end of an answer states them last; 0 where it does not."""
+    if chunked:
+        tail = _BETWEEN_CHUNKS.sub(b"", tail)
     begin = tail.rfind(b'"usage"')
     if begin < 0:
         return 0, 0

@@ -4,8 +4,9 @@
     -------------------------------------------   --------------------------------------------------
     waits for a request                           `idle_s`
     has sent a part of one                        `head_s`, and one second more for each 16 KiB of it
-    gets an answer                                never, as long as it takes a byte in `STUCK_S`
-    was refused within a request                  `LINGER_S`, in which what it still sends is passed over
+    gets an answer                                never, as long as it takes some 64 KiB of it in `STUCK_S`
+    was refused within a request, or has sent     `LINGER_S` in which nothing came, once the last answer is
+    more after the last one that it may send      sent, or `LONGEST_LINGER_S`; what comes is passed over
 
 Rules: one request is worked on at a time, and while one waits behind it, nothing more is read; a client that sends no
 more (half closed too) has left, whatever is being done for it.
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from llmgw_core.gateway.exchange import Exchange
     from llmgw_core.gateway.worker import Worker
 
-LINGER_S = 2.0
+LINGER_S, LONGEST_LINGER_S = 2.0, 30.0
 STUCK_S = 60.0
 SLOWEST_BYTES_S = 16384
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
@@ -69,7 +70,11 @@ class Client(Flow):
 
     def received(self, data: bytes) -> None:
         if self._lingering:
+            if not self.kept_bytes:
+                self.deadline = min(self._since + LONGEST_LINGER_S, self.poller.now + LINGER_S)
             return
+        if self._reader.current is None:
+            self._since = self.poller.now
         self._taken_bytes += len(data)
         self._reader.feed(data)
         self._go_on()
@@ -80,7 +85,7 @@ class Client(Flow):
             return
         self._going_on = True
         try:
-            while self.exchange is None and self.is_open and not self.closing and not self.is_full:
+            while self.exchange is None and self._takes_requests and not self.is_full:
                 if self._reader.whole:
                     self.worker.serve(self, self._reader.whole.popleft())
                 elif self._reader.refusal is not None:
@@ -92,14 +97,17 @@ class Client(Flow):
             self._going_on = False
         self._wait()
 
+    @property
+    def _takes_requests(self) -> bool:
+        return self.connection is not None and not (self.closing or self._lingering)
+
     def _wait(self) -> None:
         reader = self._reader
-        self.read_on(self.exchange is None or not (reader.whole or reader.refusal))
-        if self.exchange is not None or not self.is_open:
+        self.read_on(self._lingering or not (reader.whole or reader.refusal))
+        if self.exchange is not None or not self._takes_requests:
             return
         settings, partial = self.worker.settings, reader.current
         if partial is None:
-            self._since = self.poller.now
             self._taken_bytes = 0
             self.deadline = self.poller.now + settings.idle_s
             if self.worker.is_stopping:
@@ -119,37 +127,52 @@ class Client(Flow):
         """An answer is whole."""
         self.exchange = None
         self._since = self.poller.now
+        reader = self._reader
         if stays:
             self._go_on()
+        elif reader.whole or reader.current is not None or reader.refusal is not None:
+            self._linger()
         else:
             self.close_when_sent()
 
     def reply(self, status: int, body: bytes, request: Request, kind: str = JSON) -> None:
         """An answer of the gateway's own."""
         stays = self.stays(request)
-        self.write(render_answer(status, body, request.request_id, close=not stays, kind=kind))
+        answer = render_answer(status, body, request.request_id, close=not stays, kind=kind)
+        self._write_own(answer, body, request)
         self.finished(stays=stays)
 
     def refuse(self, refusal: Refusal, request: Request) -> None:
         stays = self.stays(request)
         body, fields = refusal.body, refusal.fields
-        self.write(render_answer(refusal.status, body, request.request_id, close=not stays, fields=fields))
+        answer = render_answer(refusal.status, body, request.request_id, close=not stays, fields=fields)
+        self._write_own(answer, body, request)
         self.finished(stays=stays)
 
+    def _write_own(self, answer: bytes, body: bytes, request: Request | None) -> None:
+        is_head = request is not None and request.method == b"HEAD"
+        self.write(answer[: len(answer) - len(body)] if is_head else answer)
+
     def _refuse_for_good(self, refusal: Refusal) -> None:
-        request = self._reader.current
+        request = self._reader.refused or self._reader.current
         self.worker.books.enter_refusal(self, refusal, request)
         known = request.request_id if request is not None else b""
-        self.write(render_answer(refusal.status, refusal.body, known, close=True, fields=refusal.fields))
+        body, fields = refusal.body, refusal.fields
+        self._write_own(render_answer(refusal.status, body, known, close=True, fields=fields), body, request)
+        self._linger()
+
+    def _linger(self) -> None:
+        """Close when all is sent and nothing more comes.
+
+        Closed at once, with bytes of the client unread, the kernel would reset, and the answer could be lost.
+        """
         if self.connection is None:
             return
-        # Closed at once, with bytes of the request unread, the kernel would reset, and the answer could be lost.
         self._lingering = True
-        self.deadline = self.poller.now + LINGER_S
+        self.deadline = inf
         self.read_on(True)
-        with suppress(OSError):
-            if not self.kept_bytes:
-                self.connection.shutdown(socket.SHUT_WR)
+        if not self.kept_bytes:
+            self.drained()
 
     def break_off(self, *, visibly: bool) -> None:
         """The answer ends here, and is not whole. `visibly`: its end was announced, so that a mere end shows it."""
@@ -160,9 +183,15 @@ class Client(Flow):
             self.reset()
 
     def drained(self) -> None:
-        if self.exchange is not None:
+        if self._lingering:
+            self._since = self.poller.now
+            self.deadline = self._since + LINGER_S
+            with suppress(OSError):
+                if self.connection is not None:
+                    self.connection.shutdown(socket.SHUT_WR)
+        elif self.exchange is not None:
             self.exchange.client_drained()
-        elif not self._lingering:
+        else:
             self._go_on()
 
     def expired(self) -> None:
@@ -170,6 +199,8 @@ class Client(Flow):
         if exchange is not None:
             self.deadline = inf
             exchange.waited_in_vain()
+        elif self.kept_bytes:
+            self.deadline = self.poller.now + STUCK_S  # it still takes its last answer, or is found stuck
         elif self._reader.current is not None and not self._lingering:
             self._refuse_for_good(Refusal(408, "the request did not come in time", "request_timeout"))
         else:

@@ -3,7 +3,7 @@
     what happens                                   before the answer's first byte          after it
     --------------------------------------------   -------------------------------------   -------------------------
     a connection that was idle is lost             once more there, on a fresh one         the client's is broken off
-    a fresh one is refused, times out or is lost   once more at another replica, or 502    likewise
+    a fresh one is refused or lost, or late        once more at another replica, 502, 504  likewise
     no byte within the time allowed                504                                     likewise
     nonsense                                       502                                     likewise
     the client leaves                              the connection to the engine is closed  likewise
@@ -23,7 +23,7 @@ from llmgw_core.gateway.board import CAUSES
 from llmgw_core.gateway.framing import IntoChunks, OutOfChunks, Reframing
 from llmgw_core.gateway.replica import ServedModel, ServedReplica
 from llmgw_core.gateway.request import Request
-from llmgw_core.gateway.upstream import State, Upstream
+from llmgw_core.gateway.upstream import BODILESS, State, Upstream
 from llmgw_core.plan.route_words import why_none_is_ready
 
 if TYPE_CHECKING:
@@ -31,8 +31,9 @@ if TYPE_CHECKING:
     from llmgw_core.gateway.held_key import HeldKey
     from llmgw_core.gateway.worker import Worker
 
-TAIL_BYTES = 2048
-"""Of an answer's end: the engine's usage stands there, in the last object or in one of the last events."""
+START_BYTES, TAIL_BYTES = 512, 2048
+"""Of an answer's begin and end: the engine's usage stands there, in the last object or in one of the last events, or
+before the numbers of llama.cpp's embeddings."""
 CLIENT_LEFT = 499
 """As nginx logs it."""
 
@@ -47,6 +48,7 @@ _WORDS = {
     _ANSWER_TIMEOUT: "did not begin to answer in time",
     _STALLED: "went silent within its answer",
 }
+_NO_ROOM = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM, errno.EADDRNOTAVAIL)
 _AGAIN = (_REFUSED, _CONNECT_TIMEOUT, _LOST_BEFORE)
 _TIMEOUTS = (_CONNECT_TIMEOUT, _ANSWER_TIMEOUT)
 
@@ -55,7 +57,6 @@ class Exchange:
     """From the whole request to the end of its answer."""
 
     __slots__ = (
-        "_chunked",
         "_ends_with_client",
         "_event_stream",
         "_freshened",
@@ -68,12 +69,14 @@ class Exchange:
         "client",
         "ends_with_connection",
         "first_at",
+        "is_chunked",
         "key",
         "model",
         "replica",
         "request",
         "retries",
         "sent_bytes",
+        "start",
         "status",
         "tail",
         "upstream",
@@ -95,11 +98,11 @@ class Exchange:
         self.first_at = 0.0
         """When the first byte of the answer's body came."""
         self.sent_bytes = 0
-        self.tail = b""
-        self.ends_with_connection = False
+        self.start = self.tail = b""
+        self.is_chunked = self.ends_with_connection = False
         self._tried: tuple[ServedReplica, ...] = ()
         self._freshened = self._over = False
-        self._chunked = self._event_stream = self._ends_with_client = False
+        self._event_stream = self._ends_with_client = False
         self._reframing: Reframing | None = None
         self._stall_s = worker.settings.stall_s
         self._meeting = worker.meeting_of(request, model)
@@ -110,7 +113,8 @@ class Exchange:
         """Send the request to a replica, or have it wait for one, or refuse it."""
         replica = self.model.choose(self.worker.poller.now, self._tried, self._meeting)
         if replica is not None:
-            self._send_to(replica, fresh=False)
+            self.retries = len(self._tried)
+            self._send_to(replica, fresh=self.retries > 0)
         elif self._tried:
             self._give_up()
         elif self.worker.may_wait(self):
@@ -127,7 +131,11 @@ class Exchange:
             upstream = upstream or self._connect(replica)
         except OSError as error:
             replica.end()
-            self._retry_or_give_up(_REFUSED if error.errno != errno.ETIMEDOUT else _CONNECT_TIMEOUT)
+            if error.errno in _NO_ROOM:
+                said = f"the gateway has no room for another connection: {error.strerror}"
+                self._refuse(Refusal(503, said, "overloaded", retry_after_s=self.worker.settings.retry_after_s))
+            else:
+                self._retry_or_give_up(_REFUSED)
             return
         self.upstream = upstream
         settings, request = self.worker.settings, self.request
@@ -180,7 +188,8 @@ class Exchange:
         self._stay_awake()
         self.request.body = bytearray()
         lines = [b"HTTP/1.1 %d %s\r\n" % (status, reason)]
-        framed = status in (204, 304)
+        framed = status in BODILESS
+        is_clear = True
         for name, value in fields:
             lowered = name.lower()
             if lowered not in _LOOKED_AT:
@@ -190,12 +199,17 @@ class Exchange:
             elif lowered == b"content-length":
                 framed = True
             elif lowered == b"transfer-encoding":
-                framed = self._chunked = True
+                is_clear = value.lower() == b"chunked" and not self.is_chunked
+                framed = self.is_chunked = True
                 if not self.request.minor:
                     continue
             elif lowered == b"content-type" and value[:17].lower() == b"text/event-stream":
                 self._event_stream = True
             lines += (name, b": ", value, b"\r\n")
+        if not is_clear:
+            self.status = 0
+            self.fail(_NONSENSE, "its answer has a transfer coding that nobody asked for")
+            return
         self.ends_with_connection = not framed
         lines += self._own_fields(fields)
         if rest:
@@ -207,7 +221,7 @@ class Exchange:
         if self._event_stream:
             given = {name.lower() for name, _ in fields}
             lines += [line for name, line in _UNBUFFERED if name not in given]
-        if self._chunked and not self.request.minor:
+        if self.is_chunked and not self.request.minor:
             self._reframing, self._ends_with_client = OutOfChunks(), True
         elif self.ends_with_connection and self.request.minor:
             self._reframing = IntoChunks()
@@ -231,6 +245,7 @@ class Exchange:
         now = self.worker.poller.now
         if not self.first_at:
             self.first_at = now
+            self.start = data[:START_BYTES]
         self.tail = data if len(data) >= TAIL_BYTES else (self.tail + data)[-TAIL_BYTES:]
         self.sent_bytes += len(data)
         if self.upstream is not None:
@@ -296,7 +311,6 @@ class Exchange:
             replica.note_failure(self.worker.poller.now)
             self._tried += (replica,)
             if len(self._tried) == 1:
-                self.retries += 1
                 self.begin()
                 return
         self._give_up(why)
@@ -334,7 +348,7 @@ class Exchange:
 
     def _is_between_events(self) -> bool:
         """Whether an event of our own could follow what was sent of a stream of chunks."""
-        passes = self._event_stream and self._chunked and self._reframing is None
+        passes = self._event_stream and self.is_chunked and self._reframing is None
         return passes and (not self.tail or self.tail.removesuffix(b"\r\n").endswith((b"\n\n", b"\n\r\n")))
 
     def client_left(self) -> None:

@@ -1,11 +1,13 @@
 """One connection's bytes, without waiting: what arrives is given on at once, what cannot be sent yet is kept.
 
 Rules: what is kept is bounded by whoever writes, who is told (`is_full`) and stops reading elsewhere until `drained`;
-each end of a connection is reported once, by `lost`; a deadline is looked at about once a second.
+each end of a connection is reported once, by `lost`; a deadline is looked at about once a second; what no code of ours
+foresaw costs the one connection where it happened.
 """
 
 from __future__ import annotations
 
+import logging
 import socket
 import struct
 from collections import deque
@@ -19,6 +21,7 @@ PIECE_BYTES = 65536
 FULL_BYTES = 256 * 1024
 """With so much kept for a peer that does not read, its source is not read either."""
 
+_log = logging.getLogger("llmgw.gateway")
 _RESET = struct.pack("ii", 1, 0)
 
 
@@ -155,25 +158,29 @@ class Flow:
             self.poller.change(self.connection, events)
 
     def _ready(self, event: int) -> None:
-        if event & WRITE:
-            self._flush()
-        if self.connection is None or not event & ~WRITE:
-            return
-        if not self._reading and self._idle_events:
-            self.close()
-            return
-        # Where it is not to be read, the peer has gone altogether, and what it left is bounded by the kernel.
         try:
-            data = self._receive(PIECE_BYTES)
-        except BlockingIOError:
-            return
-        except OSError:
+            if event & WRITE:
+                self._flush()
+            if self.connection is None or not event & ~WRITE:
+                return
+            if not self._reading and self._idle_events:
+                self.close()
+                return
+            # Where it is not to be read, the peer has gone altogether, and what it left is bounded by the kernel.
+            try:
+                data = self._receive(PIECE_BYTES)
+            except BlockingIOError:
+                return
+            except OSError:
+                self.close()
+                return
+            if data:
+                self.received(data)
+            else:
+                self.ended()
+        except Exception:
+            _log.exception("a fault of the gateway's own; one connection is given up")
             self.close()
-            return
-        if data:
-            self.received(data)
-        else:
-            self.ended()
 
     def _flush(self) -> None:
         kept = self._kept

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import os
+from contextlib import suppress
 from importlib.metadata import version
 
 import trio
@@ -24,11 +25,13 @@ from llmgw_core.wire.message import (
     ROUTES_LIMIT_BYTES,
     CertificateRenewed,
     Hello,
+    Leaving,
     Routes,
     RoutesTaken,
     Welcome,
 )
 
+LEAVE_S = 2.0
 _log = logging.getLogger("llmgw.gateway")
 
 
@@ -41,21 +44,37 @@ class Following:
     credentials: CredentialFiles
     routing: Routing
     instance: str = field(factory=lambda: os.urandom(8).hex())
+    _link: Link | None = None
+    _ended: trio.Event = field(factory=trio.Event)
+    _calling: trio.CancelScope = field(factory=trio.CancelScope)
 
     async def keep(self) -> None:
         """Until cancelled."""
-        await call_for_ever(self.server, self.credentials, self._talk, _log, ROUTES_LIMIT_BYTES)
+        with self._calling:
+            await call_for_ever(self.server, self.credentials, self._talk, _log, ROUTES_LIMIT_BYTES)
 
     async def _talk(self, link: Link) -> None:
         renewal = Renewal(self.credentials, _log)
         welcome = await greet(link, Hello(PROTOCOL, self.name, version("llmgw-core"), self.instance))
         heartbeat_s = welcome.heartbeat_s if isinstance(welcome, Welcome) else HEARTBEAT_S
         _log.info("connected", extra={"server": str(self.server)})
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(beat, link, heartbeat_s)
-            nursery.start_soon(renewal.watch, link)
-            nursery.start_soon(self._tell_taken, link)
-            await self._hear(link, heartbeat_s, renewal)
+        self._link, self._ended = link, trio.Event()
+        try:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(beat, link, heartbeat_s)
+                nursery.start_soon(renewal.watch, link)
+                nursery.start_soon(self._tell_taken, link)
+                await self._hear(link, heartbeat_s, renewal)
+        finally:
+            self._ended.set()
+
+    async def leave(self) -> None:
+        """Say that nobody has to wait for it any more, if it can be said."""
+        if self._link is not None:
+            with trio.move_on_after(LEAVE_S), suppress(LinkClosed):
+                await self._link.say(Leaving())
+                await self._ended.wait()
+        self._calling.cancel()
 
     async def _hear(self, link: Link, heartbeat_s: float, renewal: Renewal) -> None:
         while True:

@@ -16,6 +16,10 @@ from llmgw_core.gateway.poller import READ
 from llmgw_core.gateway.worker import Worker
 
 BACKLOG = 4096
+UNSENT = getattr(socket, "TCP_NOTSENT_LOWAT", None)
+UNSENT_BYTES = 128 * 1024
+"""What the kernel keeps for a client besides what is under way. Else it keeps megabytes for one that reads slowly, and
+that a third of them was read is the first that one hears of it."""
 _AT_ONCE = 64
 _FULL = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 _log = logging.getLogger("llmgw.gateway")
@@ -172,6 +176,8 @@ class Listener:
     def _begin(self, connection: socket.socket, address: str) -> None:
         connection.setblocking(False)
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if UNSENT is not None:
+            connection.setsockopt(socket.IPPROTO_TCP, UNSENT, UNSENT_BYTES)
         try:
             self._worker.flows.add(self._new_client(self._worker, connection, address))
         except OSError:

@@ -1,12 +1,13 @@
 """Tells callbacks which sockets can be read or written.
 
-One trio task drives it. A task for each connection costs a switch of about 20 µs at each event, and trio arms epoll
-anew for each wait (10 µs more); a chunk of a stream has 25 µs in all. So the sockets stand in an epoll set of their own,
-which stays armed, and trio waits for that set alone: its descriptor becomes readable when any socket of it has news.
+One trio task drives it. A task for each connection costs a switch of about 20 µs at each event, and trio arms its epoll
+anew for each wait (10 µs more); a chunk of a stream has 25 µs in all. So the sockets stand in an epoll set of their
+own, which stays armed, and trio waits for that set alone: its descriptor is readable when any socket of it has news.
 
 Rules: handlers are called one after the other and never wait; a socket that a handler closes is really closed after the
 last handler of the round, so that its number cannot mean another socket while events of the round are left; after
-`SLICE_S` the other tasks of the process get their turn.
+`SLICE_S` the other tasks of the process get their turn. A process that does little else may linger: once something came
+it waits here a little for more, and spares trio's round (measured: a tenth of a streamed chunk's CPU).
 """
 
 from __future__ import annotations
@@ -27,18 +28,29 @@ GONE = 0x2000 if hasattr(select, "epoll") else 0
 """The peer sends no more, though what it sent may still be unread. Elsewhere than on Linux, reading tells."""
 
 SLICE_S = 0.01
+LINGER_S = 0.008
+"""For a process that serves users and nothing else."""
 LOOK_EVERY_S = 0.002
 """Where there is no epoll: how often the sockets are looked at."""
 
 
 class Poller:
-    """The sockets of one process, and whom their news concern. `now` is `time.monotonic()` of this round."""
+    """The sockets of one process, and whom their news concern. `now` is what `clock` says, in this round."""
 
-    def __init__(self, *, portable: bool = not hasattr(select, "epoll")) -> None:
-        self.now = time.monotonic()
+    def __init__(
+        self,
+        *,
+        portable: bool = not hasattr(select, "epoll"),
+        clock: Callable[[], float] = time.monotonic,
+        linger_s: float = 0.0,
+    ) -> None:
+        self.clock = clock
+        self._linger_s = 0.0 if portable else linger_s
+        self.now = clock()
         self._set = select.poll() if portable else select.epoll()
         self._handlers: dict[int, Handler] = {}
         self._closing: list[socket.socket] = []
+        self._in_round = False
 
     def watch(self, connection: socket.socket, events: int, handler: Handler) -> None:
         number = connection.fileno()
@@ -57,7 +69,10 @@ class Poller:
         number = connection.fileno()
         del self._handlers[number]
         self._set.unregister(number)
-        self._closing.append(connection)
+        if self._in_round:
+            self._closing.append(connection)
+        else:
+            connection.close()
 
     async def run(self) -> None:
         """Call handlers until cancelled."""
@@ -71,24 +86,29 @@ class Poller:
 
     def _turn(self) -> None:
         """All that is there, for at most a slice of time."""
-        begun = self.now = time.monotonic()
+        clock = self.clock
+        begun = self.now = clock()
         poll, handlers = self._set.poll, self._handlers
-        while events := poll(0):
+        wait = 0.0
+        while events := poll(wait):
+            wait = self._linger_s
+            self._in_round = True
             for number, event in events:
                 handler = handlers.get(number)
                 if handler is not None:
                     handler(event)
             self._really_close()
-            self.now = time.monotonic()
+            self.now = clock()
             if self.now - begun > SLICE_S:
                 return
 
     def _really_close(self) -> None:
+        self._in_round = False
         while self._closing:
             self._closing.pop().close()
 
     def shut(self) -> None:
-        """Close what was watched."""
+        """Watch nothing any more; whoever has a socket closes it."""
         for number in [*self._handlers]:
             self._set.unregister(number)
         self._handlers.clear()

@@ -8,10 +8,12 @@ httptools (llhttp, strict) reads; on top of it stand these rules, each an answer
     two lengths, or a length and chunks; a bare CR; bad chunks  400
     a transfer coding other than `chunked`, or before HTTP/1.1  501
     no Host, or two (HTTP/1.1)                                  400
+    another version than HTTP/1.0 and HTTP/1.1                  505
     a head over 64 KiB, or of more than 200 fields              431
     a body over the limit, as soon as that is known             413
 
-Trailers are dropped. What is passed on has one length, and no field of this connection (RFC 9110, 7.6.1).
+Trailers are dropped. An offer of another protocol (`Upgrade`, as Java's clients send it) is passed over. What is passed
+on has one length, and no field of this connection (RFC 9110, 7.6.1).
 """
 
 from __future__ import annotations
@@ -28,6 +30,8 @@ from llmgw_core.gateway.held_key import HeldKey
 
 HEAD_BYTES = 64 * 1024
 MOST_FIELDS = 200
+FRAMING = 8
+"""Bytes about a chunk for each byte of it: one that comes alone has about six."""
 READ_ANYWAY_BYTES = 64 * 1024
 """The body of a request that is refused by its head is read up to this, and the connection goes on."""
 
@@ -95,11 +99,14 @@ class RequestReader:
         "_hosts",
         "_judge",
         "_named",
+        "_offering",
         "_parser",
+        "_resumed",
         "chunked",
         "current",
         "in_body",
         "refusal",
+        "refused",
         "whole",
     )
 
@@ -108,6 +115,8 @@ class RequestReader:
         self.current: Request | None = None
         """The request of which a part is there."""
         self.refusal: Refusal | None = None
+        self.refused: Request | None = None
+        """Which one was refused, as far as it was read."""
         self.chunked = False
         self._parser = httptools.HttpRequestParser(self)
         self._body_bytes = body_bytes
@@ -117,30 +126,49 @@ class RequestReader:
         self._head_bytes = self._fed_bytes = self._hosts = 0
         self._fields: list[tuple[bytes, bytes]] = []
         self._named: frozenset[bytes] = frozenset()
+        self._offering: Request | None = None
+        """Which one offers another protocol, and has a body."""
+        self._resumed: Request | None = None
+        """Whose body is read by a parser that did not read its head."""
 
     def feed(self, data: bytes) -> None:
         if self.refusal is not None:
             return
         self._fed_bytes = len(data)
         self._grew = False
-        try:
-            self._parser.feed_data(data)
-        except httptools.HttpParserUpgrade:
-            # Whoever offers another protocol is answered in this one, and the parser reads no further.
-            self._refuse(malformed("data after an offer of another protocol"))
-            if self.whole:
-                self.whole[-1].keep_alive = False
-        except httptools.HttpParserError as error:
-            self._refuse(malformed(str(error)))
+        rest = data
+        while rest:
+            try:
+                self._parser.feed_data(rest)
+                break
+            except httptools.HttpParserUpgrade as upgrade:
+                rest = rest[upgrade.args[0] :]
+                self._pass_over_offer()
+            except httptools.HttpParserCallbackError:
+                raise  # our own fault
+            except httptools.HttpParserError as error:
+                self._refuse(malformed(str(error)))
+                break
         if self.current is not None and not self._grew:
             # A head, or what stands between and after the chunks of a body.
             self._head_bytes += len(data)
-            if self._head_bytes > HEAD_BYTES:
+            if self._head_bytes > HEAD_BYTES + FRAMING * len(self.current.body):
                 self._refuse(_too_many_fields())
 
     def _refuse(self, refusal: Refusal) -> None:
         if self.refusal is None:
             self.refusal = refusal
+            self.refused = self.current
+
+    def _pass_over_offer(self) -> None:
+        """The parser reads no further, and took no body. Another one does, as if nothing had been offered."""
+        self._parser = httptools.HttpRequestParser(self)
+        offering, self._offering = self._offering, None
+        if offering is not None and self.whole and self.whole[-1] is offering:
+            self._resumed = self.whole.pop()
+            length = offering.length
+            framing = b"transfer-encoding: chunked" if length is None else b"content-length: %d" % length
+            self._parser.feed_data(b"POST / HTTP/1.1\r\n" + framing + b"\r\n\r\n")
 
     # What httptools calls.
 
@@ -163,10 +191,17 @@ class RequestReader:
         if request is None:
             return
         self.in_body = True
+        if self._resumed is not None:
+            self.current, self._resumed = self._resumed, None
+            return
         parser, fields = self._parser, self._fields
         self._fields = []
         request.method = parser.get_method()
-        request.minor = 0 if parser.get_http_version() == "1.0" else 1
+        version = parser.get_http_version()
+        if version != "1.1":
+            request.minor = 0
+            if version != "1.0":
+                self._refuse(Refusal(505, "HTTP/1.1 is spoken here", "malformed_request"))
         request.keep_alive = parser.should_keep_alive()
         passed = request.fields
         for name, value in fields:
@@ -177,6 +212,8 @@ class RequestReader:
                 passed += (name, b": ", value, b"\r\n")
         if self._named:
             request.fields = _without(passed, self._named - _LOOKED_AT)
+            if b"upgrade" in self._named and (request.length or self.chunked):
+                self._offering = request
         fault = self._fault(request, fields)
         if fault is not None:
             self._refuse(fault)

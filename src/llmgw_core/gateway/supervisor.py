@@ -96,13 +96,17 @@ class Supervisor:
     def _stop(self, number: int, _: FrameType | None) -> None:
         self._stopping = True
         _log.info("stopping", extra={"signal": signal.Signals(number).name})
-        self._end_children()
+        for place in self._places:
+            if place.pid and place.worker is not None:
+                os.kill(place.pid, signal.SIGTERM)
+        self._end_link()
 
-    def _end_children(self) -> None:
-        """The workers, and once there is none, the link."""
+    def _end_link(self) -> None:
+        """Once there is no worker any more."""
         running = [place for place in self._places if place.pid]
-        for place in [each for each in running if each.worker is not None] or running:
-            os.kill(place.pid, signal.SIGTERM)
+        if all(place.worker is None for place in running):
+            for place in running:
+                os.kill(place.pid, signal.SIGTERM)
 
     def _start(self, place: _Place, alive: int) -> None:
         wait = place.started + AGAIN_S - time.monotonic()
@@ -130,11 +134,10 @@ class Supervisor:
                 continue
             place.pid = 0
             if self._stopping:
-                if place.worker is not None:
-                    self._end_children()
+                self._end_link()
             else:
                 how = os.waitstatus_to_exitcode(status)
-                _log.error("ended, and is started again", extra={"process": place.name, "exit": how})
+                _log.error("ended, and is started again", extra={"child": place.name, "exit": how})
                 self._start(place, alive)
 
 

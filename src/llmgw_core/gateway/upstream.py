@@ -8,9 +8,10 @@
     BODY        bytes go to the client as they come        IDLE at the end, or lost
     IDLE        nothing                                    WAITING; any byte, or its end: closed
 
-Rules: httptools says where an answer ends, and its bytes pass as they came; a byte after that end is nonsense; a
-connection is used again only when both the request and the answer are whole and the engine keeps it; it is idle for no
-longer than `IDLE_S`, as an engine that closes it at the same moment would lose a request (uvicorn closes after 5 s).
+Rules: httptools says where an answer ends, and its bytes pass as they came; a byte before its begin or after its end is
+nonsense, an empty line too, which httptools passes over; a connection is used again only when both the request and the
+answer are whole and the engine keeps it; it is idle for no longer than `IDLE_S`, as an engine that closes it at the
+same moment would lose a request (uvicorn closes after 5 s).
 """
 
 from __future__ import annotations
@@ -30,10 +31,14 @@ if TYPE_CHECKING:
     from llmgw_core.gateway.exchange import Exchange
 
 IDLE_S = 3.0
+BODILESS = (204, 304)
+"""Answers that never have a body."""
 HEAD_BYTES = 64 * 1024
 _TOGETHER_BYTES = 65536
 """A body up to this goes out in one piece with its head."""
-_HEAD_END = b"\r\n\r\n"
+_HEAD_BEGIN, _HEAD_END = b"HTTP/", b"\r\n\r\n"
+_NO_STATUS = 1000
+_LAST_STATUS = 599
 
 
 class State(IntEnum):
@@ -152,21 +157,42 @@ class Upstream(Flow):
         else:
             self._receive_head(exchange, data)
         if self._complete and self.exchange is exchange:
-            exchange.complete()
+            if data.endswith(b"\n") and not self._ends_right(exchange):
+                exchange.fail("nonsense", "an empty line follows the end of its answer")
+            else:
+                exchange.complete()
+
+    def _ends_right(self, exchange: Exchange) -> bool:
+        if exchange.is_chunked:
+            return exchange.tail[-5:-4] not in (b"\r", b"\n")
+        if self.status in BODILESS:
+            return not exchange.sent_bytes
+        return any(
+            name.lower() == b"content-length" and int(value) == exchange.sent_bytes for name, value in self.fields
+        )
 
     def _receive_head(self, exchange: Exchange, data: bytes) -> None:
         self.state = State.HEAD
         self._head += data
-        if len(self._head) > HEAD_BYTES + len(data):
-            exchange.fail("nonsense", f"the head of its answer has over {HEAD_BYTES // 1024} KiB")
-        if not self.status or self.exchange is not exchange:
+        if not self.status:
+            self._check_head(exchange, len(self._head))
             return
-        end = -len(_HEAD_END)
+        end = 0
         for _ in range(self._informed + 1):
-            end = self._head.find(_HEAD_END, end + len(_HEAD_END))
-        rest, self._head = self._head[end + len(_HEAD_END) :], b""
+            if not self._head.startswith(_HEAD_BEGIN, end) or self.status > _LAST_STATUS:
+                exchange.fail("nonsense", "its answer is no HTTP: an empty line before it, or no status")
+                return
+            end = self._head.find(_HEAD_END, end) + len(_HEAD_END)
+        if not self._check_head(exchange, end):
+            return
+        rest, self._head = self._head[end:], b""
         self.state = State.BODY
         exchange.answer(self.status, self.reason, self.fields, rest)
+
+    def _check_head(self, exchange: Exchange, size: int) -> bool:
+        if size > HEAD_BYTES:
+            exchange.fail("nonsense", f"the head of its answer has over {HEAD_BYTES // 1024} KiB")
+        return size <= HEAD_BYTES
 
     def ended(self) -> None:
         exchange = self.exchange
@@ -206,7 +232,7 @@ class Upstream(Flow):
             self.fields = []
             self.reason = b""
         else:
-            self.status = status
+            self.status = status if status >= 200 else _NO_STATUS
             self._is_kept = self._parser.should_keep_alive()
 
     def on_message_complete(self) -> None:

@@ -124,6 +124,8 @@ class Worker:
         if target in self._good_targets and request.method == b"POST":
             needs_key = True
         else:
+            if target[:4].lower() == b"http":
+                target = request.target = _origin_form(target)
             path = target.partition(b"?")[0]
             refusal = _judge_path(request.method, path)
             if refusal is not None:
@@ -168,10 +170,12 @@ class Worker:
         key = request.held_key or ANYBODY
         try:
             name = read_model(request.body, request.content_type)
+            model = self._by_name.get(name)
+            if model is not None and name != model.route.name:
+                request.body = bytearray(rename_model(request.body, request.content_type, name, model.route.name))
         except BadBody as error:
             self._refuse(client, request, Refusal(400, str(error), "bad_body", error.param))
             return
-        model = self._by_name.get(name)
         if model is None or not key.may_use(model.route.name):
             self._refuse(client, request, self._no_such_model(name))
             return
@@ -179,8 +183,6 @@ class Worker:
         if refusal is not None:
             self._refuse(client, request, refusal)
             return
-        if name != model.route.name:
-            request.body = bytearray(rename_model(request.body, request.content_type, name, model.route.name))
         client.begin(Exchange(self, client, request, model, key))
 
     def _no_such_model(self, name: str) -> Refusal:
@@ -233,7 +235,7 @@ class Worker:
 
     def sweep(self) -> None:
         """Deadlines, clients that take nothing, and connections that are no more."""
-        now = self.poller.now = time.monotonic()
+        now = self.poller.now = self.poller.clock()
         held = 0
         for flow in [*self.flows]:
             if flow.connection is None:
@@ -247,7 +249,9 @@ class Worker:
         self.held_bytes = held
 
         while self._paused:
-            self.poller.change(self._paused.pop(), READ)
+            listener = self._paused.pop()
+            if listener.fileno() >= 0:
+                self.poller.change(listener, READ)
 
     def pause(self, listener: socket.socket) -> None:
         """Take no connections there until the next sweep."""
@@ -268,12 +272,21 @@ class Worker:
 
 def _judge_path(method: bytes, path: bytes) -> Refusal | None:
     if path in _OWN_PATHS or path.startswith(b"/v1/models/"):
-        return None if method == b"GET" else Refusal(405, "only GET is understood here", "bad_method", allow="GET")
+        allowed = method in (b"GET", b"HEAD")
+        return None if allowed else Refusal(405, "only GET is understood here", "bad_method", allow="GET, HEAD")
     if not path.startswith(b"/v1/") or b".." in path or b"//" in path or b"%" in path:
         return Refusal(404, "there is nothing at this path; models are served under /v1", "not_found")
     if method != b"POST":
         return Refusal(405, "only POST is passed on to models", "bad_method", allow="POST")
     return None
+
+
+def _origin_form(target: bytes) -> bytes:
+    """Some clients send to a gateway what they would send to a proxy (RFC 9112, 3.2.2)."""
+    scheme, _, rest = target.partition(b"://")
+    if scheme.lower() not in (b"http", b"https"):
+        return target
+    return b"/" + rest.partition(b"/")[2]
 
 
 def _unquote(text: bytes) -> str:

@@ -23,6 +23,8 @@ class Assignment:
     engine_version: str | None = None
     stopping: str = ""
     """Why it is being taken down; empty: it is to run."""
+    held_since: float | None = None
+    """Since when it is to go, and its nodes are not told so: gateways may have requests there. `None`: nobody waits."""
     ready_at: float | None = None
     """When it was first ready."""
     failed: bool = False

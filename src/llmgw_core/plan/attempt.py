@@ -31,7 +31,8 @@ def may_launch(seen: Sequence[Sighting]) -> bool:
 
 def orders_of(assignment: Assignment, seen: Sequence[Sighting]) -> Iterator[OrderTo]:
     """All that its nodes are to be told now."""
-    tell = _stop if assignment.stopping else _run if assignment.launched else _prepare
+    stops = assignment.stopping and assignment.held_since is None
+    tell = _stop if stops else _run if assignment.launched else _prepare
     for sighting, order in tell(assignment, seen):
         if sighting.reached:
             yield OrderTo(sighting.place.node, order)

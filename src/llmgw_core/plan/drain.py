@@ -19,6 +19,7 @@ from llmgw_core.model.replica import frozen_mapping
 from llmgw_core.plan.liveness import NodeState
 from llmgw_core.plan.move import nodes_of, stops_first, tell_replacement
 from llmgw_core.plan.moving import is_passing
+from llmgw_core.plan.parting import tell_stopping
 from llmgw_core.plan.rehearsal import rehearse
 from llmgw_core.plan.roster import ordinal_of
 from llmgw_core.plan.sighting import Stale, find_stale
@@ -99,7 +100,7 @@ def _loss(name: str, node: ObservedNode | None) -> dict[str, str]:
 def _waits_for(record: ReplicaRecord, node: str, blocked: Mapping[str, str]) -> str:
     move, original = record.move, record.assignment
     if original is not None and original.stopping and node in nodes_of(original):
-        return f"the original stops: {original.stopping}"
+        return f"the original stops: {tell_stopping(original)}"
     if move is not None and move.replacement is not None:
         return tell_replacement(move, move.replacement)
     return blocked.get(record.id, "waits")

@@ -18,7 +18,7 @@ from llmgw_core.model.deployment import Assignment, Move, MoveKind, ReplicaFailu
 from llmgw_core.plan.attempt import is_ready, may_launch
 from llmgw_core.plan.cause import find_cause, find_lateness
 from llmgw_core.plan.liveness import NodeState
-from llmgw_core.plan.progress import Step, Terms, advance, digest_of, tell_superseded
+from llmgw_core.plan.progress import Step, Terms, advance, digest_of, hold_no_failure, let_go, tell_superseded
 from llmgw_core.plan.restart import clean_if_stable, count, note_refusal
 from llmgw_core.plan.rollout import CHANGED
 from llmgw_core.plan.sighting import Sighting
@@ -65,7 +65,7 @@ def advance_move(record: ReplicaRecord, seen: Sequence[Sighting], seen_new: Sequ
         step = _follow(record, record.move, record.move.replacement, seen_new, terms)
         record = step.record
         happenings += step.happenings
-    step = _conclude(record, terms)
+    step = _conclude(let_go(record, terms.gateways), terms)
     return Step(step.record, (*happenings, *step.happenings))
 
 
@@ -74,20 +74,28 @@ def _follow(record: ReplicaRecord, move: Move, new: Assignment, seen: Sequence[S
     followed = step.record.move
     if followed is None or followed.replacement is None or not followed.replacement.stopping:
         return step
+    step = evolve(step, record=_hold_no_failure(step.record, followed, followed.replacement, seen, terms))
     gone = all(each.gone for each in seen)
     return evolve(step, record=_clear(step.record, followed, followed.replacement, terms.now)) if gone else step
+
+
+def _hold_no_failure(
+    record: ReplicaRecord, move: Move, new: Assignment, seen: Sequence[Sighting], terms: Terms
+) -> ReplicaRecord:
+    held = hold_no_failure(new, seen, terms)
+    return record if held is new else evolve(record, move=evolve(move, replacement=held))
 
 
 def _go_on(record: ReplicaRecord, move: Move, new: Assignment, seen: Sequence[Sighting], terms: Terms) -> Step:
     called_off = _why_called_off(record, new, seen, terms)
     if called_off:
-        return _take_back(record, move, new, called_off)
+        return _take_back(_keep(record, terms), move, new, called_off, terms)
     failure = find_cause(new, seen, terms.now)
     if failure is None and not is_ready(seen):
         failure = find_lateness(new, seen, terms.now, terms.replacement_deadline_s)
     if failure is not None:
         refused = note_refusal(record, failure, new.launch.offer, digest_of(seen, failure, new))
-        return _fail(refused, move, new, failure)
+        return _fail(_keep(refused, terms), move, new, failure)
     return _rise(record, move, new, seen, terms)
 
 
@@ -104,7 +112,17 @@ def _why_called_off(record: ReplicaRecord, new: Assignment, seen: Sequence[Sight
 
 def _is_committed(record: ReplicaRecord) -> bool:
     """Whether the original goes in any case."""
-    return record.assignment is None or bool(record.assignment.stopping)
+    original = record.assignment
+    return original is None or (bool(original.stopping) and original.held_since is None)
+
+
+def _keep(record: ReplicaRecord, terms: Terms) -> ReplicaRecord:
+    """An original that no node was told to stop yet goes on serving, where it was to go for its replacement only."""
+    original = record.assignment
+    if original is None or original.held_since is None or terms.unwanted or terms.superseded:
+        return record
+    kept = evolve(original, stopping="", held_since=None)
+    return clean_if_stable(evolve(record, assignment=kept), kept, terms.now)
 
 
 def _clear(record: ReplicaRecord, move: Move, new: Assignment, now: float) -> ReplicaRecord:
@@ -117,8 +135,8 @@ def _clear(record: ReplicaRecord, move: Move, new: Assignment, now: float) -> Re
     return count(cleared, move.failure, now)
 
 
-def _take_back(record: ReplicaRecord, move: Move, new: Assignment, why: str) -> Step:
-    moved = evolve(move, replacement=evolve(new, stopping=why), steady_since=None)
+def _take_back(record: ReplicaRecord, move: Move, new: Assignment, why: str, terms: Terms) -> Step:
+    moved = evolve(move, replacement=terms.gateways.depart(new, why), steady_since=None)
     return Step(evolve(record, move=moved), (Happening("replacement called off", "", f"{record.id}: {why}"),))
 
 
@@ -148,6 +166,7 @@ def _rise(record: ReplicaRecord, move: Move, new: Assignment, seen: Sequence[Sig
         happenings.append(Happening("replacement ready", seen[0].place.node, told))
     since = (terms.now if move.steady_since is None else move.steady_since) if _holds(seen) else None
     record = evolve(record, move=evolve(move, replacement=new, steady_since=since))
+    record = _keep(record, terms) if since is None else record
     released = _release(record, terms)
     if released is not record:
         why = f"{record.id}: generation {new.launch.generation} serves, since {move.why}"
@@ -167,7 +186,9 @@ def _release(record: ReplicaRecord, terms: Terms) -> ReplicaRecord:
         return record
     if terms.now < move.steady_since + terms.soak_s:
         return record
-    return evolve(record, assignment=evolve(original, stopping=f"replaced, since {move.why}"))
+    if move.replacement is None or not terms.gateways.know(move.replacement):
+        return record
+    return evolve(record, assignment=terms.gateways.depart(original, f"replaced, since {move.why}"))
 
 
 def _conclude(record: ReplicaRecord, terms: Terms) -> Step:

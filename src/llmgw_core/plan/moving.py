@@ -64,19 +64,20 @@ def find_cause_to_move(record: ReplicaRecord, world: World, offers: Sequence[Off
     assignment = record.assignment
     if assignment is None:
         return None
-    drains = [world.drains[node] for node in draining_nodes(assignment, world.drains)]
+    drains = [world.drains[node] for node in draining_nodes(assignment, world.drains)] if world.drains else []
     again = world.rollouts.get(record.model)
     changed_at = None
     if offers and is_outdated(assignment, offers):
         changed_at = max(world.applied_at, again.at if again else 0.0)
+    if not drains and changed_at is None:
+        return None
     targets = tuple(offer.key for offer in offers)
     if drains:
         nodes = tuple(drain.node for drain in drains)
         stop_first = all(drain.stop_first for drain in drains)
         asked_at = max(drain.at for drain in drains)
         return Cause(MoveKind.DRAIN, tell_drains(nodes), nodes, stop_first, asked_at, targets, changed_at)
-    if changed_at is None:
-        return None
+    assert changed_at is not None  # noqa: S101 - else it may stay
     stop_first = again is not None and again.stop_first
     return Cause(MoveKind.CHANGE, CHANGED, (), stop_first, changed_at, targets, changed_at)
 

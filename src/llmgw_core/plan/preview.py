@@ -100,7 +100,7 @@ def _replicas(count: int) -> str:
 def _rank(record: ReplicaRecord, world: World, offers: Mapping[str, Sequence[Offer]]) -> int:
     """How little is lost with it."""
     if all(each.stopping for each in record.attempts):
-        return 3
+        return 4 if record.attempts else 3
     if not any(serves(each, look_at(each.launch, world.nodes, frozenset())) for each in record.attempts):
         return 2
     return 1 if find_cause_to_move(record, world, offers.get(record.model, ())) is not None else 0

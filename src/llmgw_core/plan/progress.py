@@ -15,6 +15,7 @@ from llmgw_core.engine.health import FailureKind
 from llmgw_core.model.deployment import Assignment, ReplicaFailure, ReplicaRecord
 from llmgw_core.plan.attempt import is_ready, may_launch
 from llmgw_core.plan.cause import GONE, find_cause, find_lateness
+from llmgw_core.plan.parting import NO_GATEWAYS, Gateways
 from llmgw_core.plan.restart import clean_if_stable, drop, fail, has_failed
 from llmgw_core.plan.sighting import Sighting
 from llmgw_core.plan.world import Happening
@@ -37,6 +38,7 @@ class Terms:
     replacement_deadline_s: float = 0.0
     replacement_outdated: bool = False
     """Whether its replacement is not how it is to run either."""
+    gateways: Gateways = NO_GATEWAYS
 
 
 @frozen
@@ -54,10 +56,29 @@ def advance(record: ReplicaRecord, seen: Sequence[Sighting], terms: Terms) -> St
         happenings += step.happenings
     if record.assignment is not None and record.assignment.stopping:
         record = _find_better_cause(record, record.assignment, seen, terms)
+        if record.assignment is not None and record.assignment.held_since is not None:
+            record = evolve(record, assignment=hold_no_failure(record.assignment, seen, terms))
         if all(each.gone for each in seen):
             happenings += _told_stopped(record)
             record = drop(record, terms.now)
     return Step(record, tuple(happenings))
+
+
+def hold_no_failure(assignment: Assignment, seen: Sequence[Sighting], terms: Terms) -> Assignment:
+    """What is held back for its requests, and has failed, has none any more."""
+    if assignment.held_since is None or find_cause(assignment, seen, terms.now) is None:
+        return assignment
+    return evolve(assignment, held_since=None)
+
+
+def let_go(record: ReplicaRecord, gateways: Gateways) -> ReplicaRecord:
+    """What of it was held back for the gateways' requests stops as soon as there are none."""
+    if record.assignment is not None and record.assignment.held_since is not None:
+        record = evolve(record, assignment=gateways.let_go(record.assignment))
+    move = record.move
+    if move is not None and move.replacement is not None and move.replacement.held_since is not None:
+        record = evolve(record, move=evolve(move, replacement=gateways.let_go(move.replacement)))
+    return record
 
 
 def retired_if_over(record: ReplicaRecord, unwanted: str) -> ReplicaRecord:
@@ -68,11 +89,11 @@ def retired_if_over(record: ReplicaRecord, unwanted: str) -> ReplicaRecord:
 
 def _go_on(record: ReplicaRecord, assignment: Assignment, seen: Sequence[Sighting], terms: Terms) -> Step:
     if terms.unwanted:
-        return _stop(record, assignment, terms.unwanted)
+        return _stop(record, assignment, terms.unwanted, terms)
     if terms.superseded:
         # Kept: when all shards have stopped, nobody may report it any more, and the next one must be above it.
         record = evolve(record, generation=terms.superseded)
-        return _stop(record, assignment, tell_superseded(terms.superseded))
+        return _stop(record, assignment, tell_superseded(terms.superseded), terms)
     record = clean_if_stable(record, assignment, terms.now)
     failure = find_cause(assignment, seen, terms.now)
     if failure is None and not is_ready(seen):
@@ -100,8 +121,8 @@ def _rise(record: ReplicaRecord, assignment: Assignment, seen: Sequence[Sighting
     return Step(ready, (Happening("replica ready", seen[0].place.node, told),))
 
 
-def _stop(record: ReplicaRecord, assignment: Assignment, why: str) -> Step:
-    stopping = evolve(record, assignment=evolve(assignment, stopping=why))
+def _stop(record: ReplicaRecord, assignment: Assignment, why: str, terms: Terms) -> Step:
+    stopping = evolve(record, assignment=terms.gateways.depart(assignment, why))
     return Step(stopping, (Happening("replica stopping", "", f"{record.id}: {why}"),))
 
 

@@ -21,8 +21,9 @@ from llmgw_core.plan.loss import Losses, find_losses
 from llmgw_core.plan.move import advance_move, is_under_way, nodes_of, stops_first
 from llmgw_core.plan.moving import ANSWERS, Cause, find_cause_to_move, watch_traffic, why_called_off, why_not_now
 from llmgw_core.plan.offer import offers_by_model
+from llmgw_core.plan.parting import Gateways, end_of_hold, is_told
 from llmgw_core.plan.placement import Placed, Placer, placing_order
-from llmgw_core.plan.progress import Terms, advance, retired_if_over
+from llmgw_core.plan.progress import Terms, advance, let_go, retired_if_over
 from llmgw_core.plan.restart import after_change, in_the_past, is_stained, stable_at
 from llmgw_core.plan.rollout import CHANGED, is_outdated, never_served, renew_offers
 from llmgw_core.plan.room import survey
@@ -40,7 +41,8 @@ def reconcile(world: World) -> Decision:
     losses = find_losses(world.nodes, world.lost_after_s, world.now, world.spared)
     stale = tuple(find_stale(world.nodes, world.records))
     reported = reported_generations(world.nodes, world.records)
-    planning = _Planning(world, world.catalog, offers, losses, stale, reported)
+    gateways = Gateways(world.now, world.lost_after_s, world.gateways)
+    planning = _Planning(world, world.catalog, offers, losses, stale, reported, gateways)
     return planning.decide()
 
 
@@ -55,6 +57,7 @@ class _Planning:
     stale: Sequence[Stale]
     reported: Mapping[str, Mapping[str, int]]
     """By replica and node, the highest generation that runs there."""
+    gateways: Gateways
     records: dict[str, ReplicaRecord] = field(init=False)
     happenings: list[Happening] = field(factory=list)
     unplaced: dict[str, str] = field(factory=dict)
@@ -78,6 +81,7 @@ class _Planning:
         self._begin_moves(wanted)
         records = self._in_order()
         changed = [each for each in records if self._is_changed(each)]
+        self._tell_passed_over(changed)
         return Decision(
             records=tuple(changed),
             orders=tuple(self._orders(records)),
@@ -89,6 +93,14 @@ class _Planning:
             spared=self.losses.spared,
             look_again_at=min(self._times(wanted), default=None),
         )
+
+    def _tell_passed_over(self, changed: Iterable[ReplicaRecord]) -> None:
+        for record in changed if self.gateways.seen else ():
+            before = self.world.records.get(record.id)
+            known = [each.launch for each in before.attempts if is_told(each)] if before is not None else []
+            for each in record.attempts:
+                if is_told(each) and each.launch not in known:
+                    self.happenings += self.gateways.passed_over(each)
 
     def _renew_offers(self) -> None:
         """How patient one is with an engine may change while it runs: its nodes are told."""
@@ -113,7 +125,7 @@ class _Planning:
     def _rank(self, record: ReplicaRecord) -> int:
         """How little is lost with it."""
         if all(each.stopping for each in record.attempts):
-            return 3
+            return 4 if record.attempts else 3
         if not self._serves(record):
             return 2
         return 1 if is_under_way(record) or self._cause(record) is not None else 0
@@ -148,7 +160,7 @@ class _Planning:
 
     def _stop(self, record: ReplicaRecord, why: str, move: Move | None) -> None:
         assert record.assignment is not None  # noqa: S101 - only what was placed is stopped
-        self.records[record.id] = evolve(record, assignment=evolve(record.assignment, stopping=why), move=move)
+        self.records[record.id] = evolve(record, assignment=self.gateways.depart(record.assignment, why), move=move)
         self.happenings.append(Happening("replica stopping", "", f"{record.id}: {why}"))
 
     def _advance(self, wanted: frozenset[str]) -> None:
@@ -159,6 +171,8 @@ class _Planning:
             terms = self._terms(record, wanted)
             if record.move is None:
                 step = advance(record, self._look(record.assignment), terms)
+                if step.record.assignment is not None and step.record.assignment.held_since is not None:
+                    step = evolve(step, record=let_go(step.record, self.gateways))
             else:
                 seen_new = self._look(record.move.replacement)
                 step = advance_move(record, self._look(record.assignment), seen_new, terms)
@@ -176,6 +190,7 @@ class _Planning:
             called_off="" if move is None else why_called_off(move, self._cause(record), self.world, offers),
             soak_s=self.world.soak_s,
             replacement_deadline_s=self._deadline_s(replacement),
+            gateways=self.gateways,
             replacement_outdated=bool(replacement is not None and offers and is_outdated(replacement, offers)),
         )
 
@@ -323,6 +338,10 @@ class _Planning:
         times = [at for record in records for at in self._times_of(record)]
         times += [drain.until for drain in self.world.drains.values() if drain.until is not None]
         times += [until for until in self.losses.spared.values() if until < inf]
+        held = [each for record in self.records.values() for each in record.attempts if each.held_since is not None]
+        times += map(end_of_hold, held)
+        if held or any(record.move is not None and record.move.steady_since is not None for record in records):
+            times += self.gateways.times()
         return (at for at in times if at > now)
 
     def _times_of(self, record: ReplicaRecord) -> Iterator[float]:

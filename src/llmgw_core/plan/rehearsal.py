@@ -22,7 +22,7 @@ PASSES_OF_A_REPLICA = 8
 
 def rehearse(world: World) -> Iterator[tuple[World, Decision]]:
     """Until nothing changes any more."""
-    world = evolve(world, soak_s=0.0)
+    world = evolve(world, soak_s=0.0, gateways=())
     for _ in range(PASSES_OF_A_REPLICA * (len(world.records) + sum(world.wanted.values()) + 1)):
         decision = reconcile(world)
         world = _obeyed(evolve(world, records={**world.records, **{each.id: each for each in decision.records}}))

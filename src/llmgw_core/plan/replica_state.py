@@ -17,6 +17,7 @@ from llmgw_core.model.shard import ShardPhase
 from llmgw_core.plan.attempt import is_ready
 from llmgw_core.plan.move import nodes_of, tell_replacement
 from llmgw_core.plan.moving import is_passing
+from llmgw_core.plan.parting import tell_stopping
 from llmgw_core.plan.restart import has_failed
 from llmgw_core.plan.sighting import Sighting, look_at
 from llmgw_core.plan.world import ObservedNode
@@ -79,7 +80,7 @@ def _without_place(record: ReplicaRecord, now: float, unplaced: str) -> Standing
 
 def _with_place(assignment: Assignment, seen: Sequence[Sighting]) -> Standing:
     if assignment.stopping:
-        return Standing(ReplicaState.STOPPING, assignment.stopping)
+        return Standing(ReplicaState.STOPPING, tell_stopping(assignment))
     if is_ready(seen):
         return Standing(ReplicaState.READY)
     if assignment.ready_at is None:

@@ -127,14 +127,18 @@ def in_the_past(record: ReplicaRecord, now: float) -> ReplicaRecord:
 
 
 def _is_ahead(assignment: Assignment | None, now: float) -> bool:
-    return assignment is not None and max(assignment.placed_at, assignment.ready_at or 0.0) > now
+    if assignment is None:
+        return False
+    return max(assignment.placed_at, assignment.ready_at or 0.0, assignment.held_since or 0.0) > now
 
 
 def _not_ahead(assignment: Assignment | None, now: float) -> Assignment | None:
     if assignment is None:
         return None
     ready_at = None if assignment.ready_at is None else min(assignment.ready_at, now)
-    return evolve(assignment, placed_at=min(assignment.placed_at, now), ready_at=ready_at)
+    held_since = None if assignment.held_since is None else min(assignment.held_since, now)
+    placed_at = min(assignment.placed_at, now)
+    return evolve(assignment, placed_at=placed_at, ready_at=ready_at, held_since=held_since)
 
 
 def ports_of(assignment: Assignment | None) -> tuple[int, ...]:

@@ -89,6 +89,13 @@ class Daemon:
 
 
 @define(eq=False)
+class Gateway:
+    daemon: Daemon
+    address: str
+    """Where users call."""
+
+
+@define(eq=False)
 class Cluster:
     """An authority, its certificates, and what has been started."""
 
@@ -109,6 +116,8 @@ class Cluster:
     _started: list[Daemon] = field(factory=list)
     _numbers: dict[str, int] = field(factory=dict)
     """Of the agents, by name."""
+    _gateways: dict[str, str] = field(factory=dict)
+    """Addresses, by name."""
 
     def __attrs_post_init__(self) -> None:
         self.state = self.directory / "state"
@@ -168,6 +177,21 @@ class Cluster:
         more = ("--fabric", fabric) if fabric else ()
         command = [*prefix, LLMGW, "agent", *where, *what, *self._ports(number), *more, *words]
         return self._start(name, command, {"PATH": OUR_PATH, **(environment or {})})
+
+    def start_gateway(self, name: str, *words: str, state: Path | None = None, ready: bool = True) -> Gateway:
+        """It asks for keys unless the `words` say otherwise; again at the same address, if there was one."""
+        if not (self.pki / f"{name}.crt").exists():
+            issue(self.authority, self.pki, Role.GATEWAY, name)
+        address = self._gateways.setdefault(name, f"{self.host}:{_free_port()}")
+        where = ("--server", str(self.server), "--identity", str(self.pki / name), "--listen", address)
+        home = ("--state", str(state or self.directory / f"gateway-{name}"))
+        daemon = self._start(name, [LLMGW, "gateway", *where, *home, *words], None)
+        if ready:
+            daemon.wait_for("listening")
+        return Gateway(daemon, address)
+
+    def create_key(self, name: str, *words: str) -> str:
+        return self.ctl("keys", "create", name, *words).strip()
 
     def agent_state(self, name: str) -> Path:
         return self.directory / f"agent-{name}"

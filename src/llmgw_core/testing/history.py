@@ -16,9 +16,13 @@ from llmgw_core.testing.made_world import a_profile, a_world, node_facts, offers
 SHAPES = [a_profile(1, 0), a_profile(1, 1), a_profile(1, 2), a_profile(2, 1), a_profile(2, 2), a_profile(3, 1)]
 Event = tuple[str, int, int]
 MODELS = ("a", "org/b", "c")
-PEACEFUL = (*("round",) * 8, *("work",) * 4, "hear", "step", "time", "scale", "change", "change", "remove")
+GATEWAYS = ("gateway comes", "slow gateway comes", "gateway takes", "gateway takes", "gateway finishes")
+PEACEFUL = (*("round",) * 8, *("work",) * 4, "hear", "step", "time", "scale", "change", "change", "remove", *GATEWAYS)
 DRAINS = ("drain", "drain", "drain", "undrain", "drain all but one", "ask again")
-FAULTS = ("crash", "crash", "peer", "unready", "outage", "cut", "heal", "heal", "reboot", "refuse", "gpu")
+FAULTS = (
+    *("crash", "crash", "peer", "unready", "outage", "cut", "heal", "heal", "reboot", "refuse", "gpu"),
+    *("gateway is cut", "gateway is cut", "gateway comes"),
+)
 
 
 def events(*kinds: str) -> st.SearchStrategy[Event]:
@@ -103,9 +107,26 @@ def happen(fleet: LightFleet, event: Event, stop_first: bool = True) -> None:
         case "heal":
             for name in names:
                 fleet.heal(name)
+        case "gateway comes" | "slow gateway comes" | "gateway takes" | "gateway finishes" | "gateway is cut":
+            _happen_to_gateway(fleet, what, f"edge-{one % 3}")
         case _:
             _ask(fleet, node, event, stop_first)
             _happen_on(fleet, node, what, other)
+
+
+def _happen_to_gateway(fleet: LightFleet, what: str, name: str) -> None:
+    gateway = fleet.gateways.get(name)
+    match what:
+        case "gateway comes":
+            fleet.connect_gateway(name)
+        case "slow gateway comes":
+            fleet.connect_gateway(name, slow=True)
+        case "gateway is cut":
+            fleet.cut_gateway(name)
+        case "gateway takes" if gateway is not None:
+            gateway.take()
+        case "gateway finishes" if gateway is not None:
+            gateway.finish()
 
 
 def _ask(fleet: LightFleet, node: LightNode, event: Event, stop_first: bool) -> None:

@@ -15,6 +15,7 @@ from llmgw_core.model.launch import Launch
 from llmgw_core.plan.liveness import NodeState
 from llmgw_core.plan.move import is_under_way
 from llmgw_core.plan.moving import draining_nodes
+from llmgw_core.plan.parting import attempt_of, in_flight_s, is_told
 from llmgw_core.plan.reconcile import reconcile
 from llmgw_core.plan.world import Decision, World
 from llmgw_core.testing.light_fleet import LightFleet
@@ -27,6 +28,7 @@ def pass_of(fleet: LightFleet) -> Decision:
     assert reconcile(before) == decision
     check_dropped(fleet, before, decision)
     check_stopped(fleet, before, decision)
+    check_gateways(fleet, before, decision)
     fleet.carry_out(decision)
     check_records(before, fleet.world)
     check_moves(before, fleet.world)
@@ -104,6 +106,39 @@ def check_released(fleet: LightFleet, before: World, record: ReplicaRecord, orig
     assert fleet.is_up(move.replacement), "an original stops only when its replacement is ready"
     assert move.steady_since is not None
     assert move.steady_since + before.soak_s <= before.now, "and has been so for the soak"
+
+
+def check_gateways(fleet: LightFleet, before: World, decision: Decision) -> None:
+    """No planned stop while a gateway that can be heard still routes there, or has requests there that may take on."""
+    for changed in decision.records:
+        old = before.records.get(changed.id)
+        told = {each.launch.generation for each in old.attempts if is_told(each)} if old is not None else set()
+        for each in changed.attempts:
+            if is_told(each) and each.launch.generation not in told and not _has_failed(fleet, before, each):
+                check_parted(fleet, before, each)
+
+
+def check_parted(fleet: LightFleet, before: World, assignment: Assignment) -> None:
+    attempt = attempt_of(assignment)
+    old = [each for record in before.records.values() for each in record.attempts if attempt_of(each) == attempt]
+    since = [each.held_since for each in old if each.held_since is not None]
+    over = bool(since) and before.now >= since[0] + in_flight_s(assignment)
+    for gateway in fleet.gateways.values():
+        if gateway.can_be_heard(before.now, before.lost_after_s):
+            assert attempt not in gateway.routes, f"{attempt} stops, and {gateway.name} still routes there"
+            assert over or not gateway.lingering.get(attempt), f"{attempt} stops, and {gateway.name} has requests there"
+
+
+def _has_failed(fleet: LightFleet, before: World, assignment: Assignment) -> bool:
+    """Whether it is not what was planned that ends it."""
+    launch = assignment.launch
+    if any(before.nodes[place.node].state is NodeState.LOST for place in launch.places):
+        return True
+    for rank, place in enumerate(launch.places):
+        status = fleet.nodes[place.node].shards.get((launch.replica, launch.generation, rank))
+        if status is None or status.failure is not None:
+            return True
+    return False
 
 
 def _is_wanted(record: ReplicaRecord, world: World) -> bool:
@@ -191,6 +226,8 @@ def come_to_rest(fleet: LightFleet) -> Decision:
     for name, node in fleet.nodes.items():
         fleet.heal(name)
         node.refuses.clear()
+    for name in tuple(fleet.gateways):
+        fleet.connect_gateway(name)
     return rest(fleet)
 
 
@@ -200,8 +237,10 @@ def rest(fleet: LightFleet) -> Decision:
         decision = pass_of(fleet)
         waiting = any(node.orders for node in fleet.nodes.values())
         before = [dict(node.shards) for node in fleet.nodes.values()]
+        gateways = [each.observed() for each in fleet.gateways.values()]
         fleet.work_all()
         idle = not decision.records and not waiting and before == [node.shards for node in fleet.nodes.values()]
+        idle = idle and gateways == [each.observed() for each in fleet.gateways.values()]
         if idle and decision.look_again_at is None:
             return decision
         fleet.pass_time(max(1.0, decision.look_again_at - fleet.world.now) if idle and decision.look_again_at else 0.5)

@@ -1,4 +1,4 @@
-"""Agents of a whole fleet as plain values, for the planner's laws: no process, no clock, no link.
+"""Agents and gateways of a whole fleet as plain values, for the planner's laws: no process, no clock, no link.
 
 They do what agents promise: orders in the order in which they were said, old generations ignored, the latest order
 wins, a stopped shard stays in the list until nothing of it is left, and a failure is told at once.
@@ -17,7 +17,8 @@ from llmgw_core.model.launch import Order, RunShard, Stage, StopShard
 from llmgw_core.model.node import NodeFacts
 from llmgw_core.model.shard import ShardFailure, ShardPhase, ShardStatus
 from llmgw_core.plan.liveness import NodeState
-from llmgw_core.plan.world import Decision, ObservedNode, World
+from llmgw_core.plan.route import attempts_of
+from llmgw_core.plan.world import Attempt, Decision, ObservedGateway, ObservedNode, World
 
 _Key = tuple[str, int, int]
 SUSPECT_AFTER_S = 10.0
@@ -124,12 +125,62 @@ class LightNode:
             self.shards[key] = evolve(status, phase=ShardPhase.READY)
 
 
+@define
+class LightGateway:
+    """One gateway, and the link to it."""
+
+    name: str
+    routes: frozenset[Attempt]
+    """Where it really sends requests."""
+    told: frozenset[Attempt] | None = None
+    """By the table that it has not taken yet."""
+    taken: frozenset[Attempt] | None = None
+    """As the control plane knows."""
+    lingering: dict[Attempt, int] = field(factory=dict)
+    linked: bool = True
+    last_heard: float = 0.0
+    behind_since: float | None = None
+    slow: bool = False
+    """Whether it takes tables only when a test lets it."""
+
+    def silent_since(self) -> float | None:
+        return self.behind_since if self.linked else self.last_heard
+
+    def observed(self) -> ObservedGateway:
+        return ObservedGateway(self.name, self.taken, self.lingering, self.silent_since())
+
+    def tell(self, routes: frozenset[Attempt], now: float) -> None:
+        if self.linked and routes != (self.taken if self.told is None else self.told):
+            self.told = routes
+            self.behind_since = now if self.behind_since is None else self.behind_since
+
+    def take(self) -> None:
+        """New requests go by the last table only; each attempt that it leads to no more has some left."""
+        if self.linked and self.told is not None:
+            self.lingering = {each: count for each, count in self.lingering.items() if each not in self.told}
+            self.lingering |= dict.fromkeys(self.routes - self.told, 1)
+            self.routes = self.taken = self.told
+            self.told = self.behind_since = None
+
+    def finish(self) -> None:
+        """All requests that were left have ended."""
+        if self.linked:
+            self.lingering = {}
+
+    def can_be_heard(self, now: float, patience_s: float) -> bool:
+        silent = self.silent_since()
+        return silent is None or now < silent + patience_s
+
+
 @define(repr=False)
 class LightFleet:
     """The nodes, and a world around them."""
 
     world: World
     nodes: dict[str, LightNode]
+    gateways: dict[str, LightGateway] = field(factory=dict)
+    _routes: frozenset[Attempt] = frozenset()
+    """Of the latest table."""
 
     def __repr__(self) -> str:
         """Short, since it is printed when a law is broken."""
@@ -153,7 +204,13 @@ class LightFleet:
             name: evolve(node.observed(now, self.world.lost_after_s), draining=name in self.world.drains)
             for name, node in self.nodes.items()
         }
-        self.world = evolve(self.world, nodes=seen)
+        for name, gateway in tuple(self.gateways.items()):
+            if gateway.linked:
+                gateway.last_heard = now
+            elif now > gateway.last_heard + self.world.lost_after_s + 10.0:
+                del self.gateways[name]  # nobody waits for it any more
+        gateways = tuple(each.observed() for each in self.gateways.values())
+        self.world = evolve(self.world, nodes=seen, gateways=gateways)
         return self.world
 
     def carry_out(self, decision: Decision) -> None:
@@ -161,6 +218,9 @@ class LightFleet:
         self.world = evolve(self.world, records=records)
         for each in decision.orders:
             self.nodes[each.node].tell(each.order)
+        self._routes = attempts_of(decision.routes)
+        for gateway in self.gateways.values():
+            gateway.tell(self._routes, self.world.now)
 
     def drain(self, name: str, **terms: Any) -> None:
         drain = Drain(name, "an operator", self.world.now, **terms)
@@ -202,8 +262,30 @@ class LightFleet:
         node.orders.clear()
         node.said.clear()
 
+    def connect_gateway(self, name: str, slow: bool = False) -> LightGateway:
+        """One that comes, or comes again. A new one goes by the table that it has kept, which may be any."""
+        known = self.gateways.get(name)
+        gateway = known or LightGateway(name, self._routes)
+        gateway.linked, gateway.slow, gateway.last_heard = True, slow, self.world.now
+        gateway.told = None
+        gateway.behind_since = None
+        self.gateways[name] = gateway
+        gateway.tell(self._routes, self.world.now)
+        if gateway.taken is None and gateway.told is None:
+            gateway.told, gateway.behind_since = self._routes, self.world.now
+        return gateway
+
+    def cut_gateway(self, name: str) -> None:
+        """It goes on by the table that it has, and nobody hears of it."""
+        if name in self.gateways:
+            self.gateways[name].linked = False
+
     def work_all(self) -> None:
-        """Every agent hears all and goes one step on with every shard."""
+        """Every agent hears all and goes one step on with every shard; so do gateways that are not slow."""
+        for gateway in self.gateways.values():
+            if not gateway.slow:
+                gateway.finish()
+                gateway.take()
         for node in self.nodes.values():
             while node.linked and node.orders:
                 node.hear_one()

@@ -48,6 +48,8 @@ class LightGateway:
     table: RouteTable | None = None
     """The last one that it has heard."""
     taken: RouteTable | None = None
+    tables: list[RouteTable] = field(factory=list)
+    """All that it has heard."""
     instance: str = field(factory=lambda: os.urandom(8).hex())
     _said: tuple[int, tuple[Lingering, ...]] | None = None
     _thread: threading.Thread | None = None
@@ -102,6 +104,7 @@ class LightGateway:
             message = await link.hear()
             if isinstance(message, Routes):
                 self.table = message.table
+                self.tables.append(message.table)
 
     async def _take(self, link: Link) -> None:
         while True:

@@ -161,6 +161,11 @@ class RoutesTaken:
 
 
 @frozen
+class Leaving:
+    """Gateway to control plane, its last word: it has no requests any more, and takes none; nobody waits for it."""
+
+
+@frozen
 class RenewCertificate:
     """Agent or gateway to control plane: sign this request's public key (PEM) for the name that I have."""
 
@@ -215,6 +220,7 @@ Message = (
     | LogRead
     | Routes
     | RoutesTaken
+    | Leaving
     | RenewCertificate
     | CertificateRenewed
     | Ask

@@ -1,0 +1,143 @@
+"""A drain waits for gateways over real links: for their tables, for their requests, and for silence not for ever."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from attrs import define, field
+
+from llmgw_core.model.route import Lingering, RouteTable, Target
+from llmgw_core.testing.cluster import Cluster, Daemon, running_cluster, wait_until
+from llmgw_core.testing.light_gateway import LightGateway, running_gateway
+from llmgw_core.testing.sim_model import sim_model
+
+LOST_AFTER_S = 5.0
+"""So long the silence of a gateway is borne, too."""
+
+
+@define(eq=False)
+class Fleet:
+    cluster: Cluster
+    control: Daemon
+    gateway: LightGateway
+    agents: dict[str, Daemon]
+    seen: int = field(init=False)
+    """Events of before."""
+
+    def __attrs_post_init__(self) -> None:
+        self.seen = len(self.cluster.events())
+
+    @property
+    def node(self) -> str:
+        (node,) = self.cluster.replicas()["m/1"]["nodes"]
+        return str(node)
+
+    def drain(self) -> int:
+        """The generation of the original."""
+        self.cluster.ctl("drain", self.node, "--no-wait")
+        return int(self.cluster.replica("m/1")["generation"])
+
+    def news(self, kind: str) -> list[str]:
+        return [each["reason"] for each in self.cluster.events()[self.seen :] if kind in each["kind"]]
+
+    def wait_for(self, kind: str, deadline_s: float = 30.0) -> str:
+        return str(wait_until(lambda: self.news(kind), kind, deadline_s, 0.1)[0])
+
+    def runs(self, generation: int) -> bool:
+        return bool(self.cluster.shard_processes(f"m/1#0@{generation}"))
+
+
+@pytest.fixture(name="fleet")
+def _fleet(tmp_path: Path) -> Iterator[Fleet]:
+    with running_cluster(tmp_path, lost_after_s=LOST_AFTER_S) as cluster:
+        control = cluster.start_control("--soak", "0.3")
+        agents = {name: cluster.start_agent(name, gpus=1) for name in ("n1", "n2")}
+        with running_gateway(cluster) as gateway:
+            cluster.apply(sim_model("m"), "--wait")
+            gateway.wait_for_targets("m/1")
+            yield Fleet(cluster, control, gateway, agents)
+
+
+def test_an_original_goes_only_when_the_gateway_knows_its_replacement_and_has_no_request_left_there(
+    fleet: Fleet,
+) -> None:
+    first = fleet.cluster.replica("m/1")["generation"]
+    fleet.gateway.takes = False
+    fleet.gateway.lingering = (Lingering("m/1", first, 2),)
+    fleet.drain()
+    fleet.wait_for("replacement ready")
+    wait_until(lambda: fleet.gateway.table != fleet.gateway.taken, "a table with the replacement")
+    assert not fleet.news("original stopping")
+    fleet.gateway.takes = True
+    fleet.gateway.wait_for_targets("m/1", 2)
+    fleet.wait_for("original stopping")
+    (left,) = fleet.gateway.wait_for_targets("m/1", 1)
+    assert left.generation == first + 1
+    told = fleet.cluster.ctl("drains")
+    assert "requests there end first" in told
+    assert fleet.runs(first), "requests are left there"
+    fleet.gateway.lingering = ()
+    wait_until(lambda: not fleet.runs(first), "the original stops")
+    fleet.wait_for("node drained")
+    assert not fleet.news("not waited for")
+
+
+def test_a_gateway_that_dies_is_waited_for_no_longer_than_silence_is_borne_and_is_named(fleet: Fleet) -> None:
+    first = fleet.drain()
+    fleet.gateway.kill()
+    fleet.wait_for("replacement ready")
+    assert fleet.runs(first)
+    said = fleet.wait_for("gateway not waited for")
+    assert f"edge/{fleet.gateway.instance[:8]} has not been heard" in said
+    fleet.wait_for("node drained")
+    assert not fleet.runs(first)
+
+
+def test_a_control_plane_that_starts_anew_waits_for_the_gateways_of_before(fleet: Fleet) -> None:
+    first = fleet.cluster.replica("m/1")["generation"]
+    fleet.gateway.lingering = (Lingering("m/1", first, 1),)
+    fleet.drain()
+    fleet.wait_for("original stopping")
+    fleet.gateway.kill()
+    fleet.control.kill()
+    fleet.cluster.start_control("--soak", "0.3")
+    for name in ("n1", "n2"):
+        fleet.cluster.wait_for_state(name, "online")
+    assert fleet.runs(first), "nobody knows yet what the gateway does"
+    fleet.wait_for("gateway not waited for")
+    wait_until(lambda: not fleet.runs(first), "the original stops")
+
+
+def test_a_control_plane_that_starts_anew_leads_to_what_was_ready_before_its_agents_are_back(fleet: Fleet) -> None:
+    before = fleet.gateway.targets("m/1")
+    for agent in fleet.agents.values():
+        agent.signal(signal.SIGSTOP)
+    fleet.gateway.kill()
+    fleet.control.kill()
+    fleet.cluster.start_control("--soak", "0.3")
+    with running_gateway(fleet.cluster, "other") as gateway:
+        assert gateway.tables
+        assert all(targets_in(table) == before for table in gateway.tables)
+        for agent in fleet.agents.values():
+            agent.signal(signal.SIGCONT)
+        for name in fleet.agents:
+            fleet.cluster.wait_for_state(name, "online")
+        assert fleet.cluster.wait_for_replica("m/1")["address"] == f"{before[0].address}:{before[0].port}"
+        assert all(targets_in(table) == before for table in gateway.tables)
+
+
+def targets_in(table: RouteTable) -> list[Target]:
+    return [target for model in table.models for target in model.targets]
+
+
+def test_an_engine_that_dies_waits_for_nobody(fleet: Fleet) -> None:
+    fleet.gateway.takes = False
+    before = fleet.cluster.replica("m/1")
+    (shard,) = before["shards"]
+    os.kill(shard["pid"], signal.SIGKILL)
+    fleet.wait_for("replica failed")
+    wait_until(lambda: not fleet.runs(before["generation"]), "its processes are gone")

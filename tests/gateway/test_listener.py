@@ -1,0 +1,283 @@
+"""How connections are taken: with TLS, where there is no more room, and what a fault of ours costs."""
+
+import errno
+import logging
+import socket
+import ssl
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import cast
+
+import pytest
+import trio
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+from llmgw_core.errors import LlmgwError
+from llmgw_core.gateway.flow import FULL_BYTES, PIECE_BYTES
+from llmgw_core.gateway.listener import Listener, MetricsClient, TlsFiles, open_listeners
+from llmgw_core.gateway.poller import Poller
+from llmgw_core.gateway.worker import Worker
+from llmgw_core.testing.gateway_rig import (
+    LAST_CHUNK,
+    Act,
+    RawClient,
+    Rig,
+    a_gateway,
+    answer,
+    event,
+    get,
+    post,
+    stream_head,
+    user_key,
+    wish,
+)
+
+GOOD = answer()
+
+
+def _write_certificate(directory: Path, name: str = "gateway") -> tuple[Path, Path]:
+    key = ec.generate_private_key(ec.SECP256R1())
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+    now = datetime.now(UTC)  # noqa: TID251
+    certificate = (
+        x509.CertificateBuilder(subject, subject, key.public_key(), x509.random_serial_number())
+        .not_valid_before(now - timedelta(days=1))
+        .not_valid_after(now + timedelta(days=1))
+        .add_extension(x509.SubjectAlternativeName([x509.DNSName("gateway")]), critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    pem, private = directory / "cert.pem", directory / "key.pem"
+    pem.write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
+    private.write_bytes(
+        key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    )
+    return pem, private
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    return _write_certificate(tmp_path_factory.mktemp("tls"))
+
+
+async def _encrypted(rig: Rig, *, small: bool = False) -> RawClient:
+    plain = await rig.client(small=small)
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    stream = trio.SSLStream(plain.stream, context, server_hostname="gateway", https_compatible=True)
+    with trio.fail_after(5):
+        await stream.do_handshake()
+    return RawClient(cast(trio.SocketStream, stream))
+
+
+@pytest.mark.parametrize("portable", [False, True], ids=["epoll", "poll"])
+async def test_streams_and_large_bodies_over_tls(files: tuple[Path, Path], portable: bool) -> None:
+    body = wish(text="x" * 3_000_000)
+    async with a_gateway(portable=portable, new_client=TlsFiles(*files).new_client) as rig:
+        engine = await rig.engine([stream_head(), *[event(each, 50_000) for each in range(40)], LAST_CHUNK], [GOOD])
+        await rig.route(engine)
+        client = await _encrypted(rig)
+        assert len((await client.ask(post(body))).chunks) == 41
+        assert engine.requests[0].body == body
+        assert (await client.ask(post())).status == 200
+        await client.send(get() + get("/v1/models", "connection: close"))
+        assert [(await client.answer()).status for _ in range(2)] == [200, 200]
+
+
+async def test_a_slow_reader_over_tls(files: tuple[Path, Path]) -> None:
+    async with a_gateway(new_client=TlsFiles(*files).new_client) as rig:
+        engine = await rig.engine([stream_head(), *[event(each, 60_000) for each in range(100)], LAST_CHUNK])
+        await rig.route(engine)
+        client = await _encrypted(rig, small=True)
+        await client.send(post())
+        await rig.until(lambda: any(each.is_full for each in rig.worker.flows))
+        assert sum(each.kept_bytes for each in rig.worker.flows) <= FULL_BYTES + PIECE_BYTES
+        assert len((await client.answer()).chunks) == 101
+
+
+async def test_a_client_that_leaves_over_tls_is_worked_for_no_longer(files: tuple[Path, Path]) -> None:
+    async with a_gateway(new_client=TlsFiles(*files).new_client) as rig:
+        engine = await rig.engine([stream_head(), event(1), Act.SILENCE])
+        await rig.route(engine)
+        client = await _encrypted(rig)
+        await client.send(post())
+        await client.head()
+        await client.stream.aclose()
+        await engine.until(lambda: engine.left)
+
+
+async def test_refusals_over_tls_are_heard(files: tuple[Path, Path]) -> None:
+    async with a_gateway(new_client=TlsFiles(*files).new_client, body_bytes=100_000) as rig:
+        await rig.route()
+        client = await _encrypted(rig)
+        await client.send(post(wish(text="x" * 2_000_000)))
+        assert (await client.answer()).status == 413
+
+
+@pytest.mark.parametrize("said", [get(), b"\x16\x03\x01", b"\x16\x03\x01\x00\x05hello", b"\0" * 10_000])
+async def test_who_speaks_no_tls_is_closed_and_harms_nobody(files: tuple[Path, Path], said: bytes) -> None:
+    async with a_gateway(new_client=TlsFiles(*files).new_client, head_s=30) as rig:
+        await rig.route(await rig.engine([GOOD]))
+        client = await rig.client()
+        await client.send(said)
+        if len(said) == 3:
+            await rig.until(lambda: len(rig.worker.flows) == 1)
+            rig.pass_time(31)
+        await client.rest()
+        assert client.ended
+        assert (await (await _encrypted(rig)).ask(post())).status == 200
+
+
+async def test_a_renewed_certificate_is_used_and_a_broken_one_is_not(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    pem, private = _write_certificate(tmp_path)
+    tls = TlsFiles(pem, private)
+    old = tls._current()
+    assert tls._current() is old
+    pem.write_text("nonsense")
+    assert tls._current() is old
+    assert "the old certificate is used on" in caplog.text
+    _write_certificate(tmp_path, "renewed")
+    assert tls._current() is not old
+    with pytest.raises(LlmgwError, match="cannot serve TLS"):
+        TlsFiles(tmp_path / "none.pem", private)
+
+
+async def test_the_port_of_the_metrics_has_nothing_else_and_asks_for_no_key() -> None:
+    async with a_gateway(authenticates=True, new_client=MetricsClient) as rig:
+        await rig.route(await rig.engine([GOOD]), keys=[user_key("secret")])
+        assert (await rig.ask(get("/metrics"))).status == 200
+        assert (await rig.ask(get("/health"))).status == 200
+        for request in (get(), post(), get("/v1/models", "x-api-key: secret"), post(None, "x-api-key: secret")):
+            assert (await rig.ask(request)).status == 404
+        assert (await rig.ask(post(path="/metrics"))).status == 405
+
+
+class _Full:
+    """A listener that finds no room, as often as it is told."""
+
+    def __init__(self, listener: socket.socket) -> None:
+        self.listener = listener
+        self.times = 1
+        self.asked = 0
+
+    def accept(self) -> tuple[socket.socket, object]:
+        self.asked += 1
+        if self.times:
+            self.times -= 1
+            raise OSError(errno.EMFILE, "Too many open files")
+        return self.listener.accept()
+
+    def fileno(self) -> int:
+        return self.listener.fileno()
+
+    def close(self) -> None:
+        self.listener.close()
+
+
+async def test_where_there_is_no_room_clients_wait_until_there_is() -> None:
+    async with a_gateway() as rig:
+        await rig.route(await rig.engine([GOOD]))
+        [[accepting]] = open_listeners("127.0.0.1", 0, 1)
+        full = _Full(accepting)
+        listener = Listener(rig.worker, cast(socket.socket, full))
+        logger = logging.getLogger("llmgw.gateway")
+        level = logger.level
+        logger.setLevel(logging.CRITICAL)
+        rig.port, port = accepting.getsockname()[1], rig.port
+        client = await rig.client()
+        await rig.until(lambda: full.asked)
+        logger.setLevel(level)
+        rig.port = port
+        assert (await rig.ask()).status == 200
+        assert full.asked == 1
+        rig.pass_time(1)
+        assert (await client.ask(post())).status == 200
+        rig.worker.pause(cast(socket.socket, full))
+        listener.close()
+        rig.pass_time(1)
+
+
+def test_an_address_in_use_is_said() -> None:
+    [[taken]] = open_listeners("127.0.0.1", 0, 1)
+    with taken, pytest.raises(LlmgwError, match=r"cannot listen on 127\.0\.0\.1:"):
+        open_listeners("127.0.0.1", taken.getsockname()[1], 2)
+
+
+async def test_a_fault_of_ours_costs_one_connection(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    serve = Worker.serve
+
+    def fail(self: Worker, client: object, request: object) -> None:
+        if request.target == b"/v1/fault":  # type: ignore[attr-defined]
+            raise RuntimeError("ours")
+        serve(self, client, request)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Worker, "serve", fail)
+    logger = logging.getLogger("llmgw.gateway")
+    async with a_gateway() as rig:
+        handlers, logger.handlers = logger.handlers, []
+        engine = await rig.engine([stream_head(), event(1), Act.SILENCE], [GOOD])
+        await rig.route(engine)
+        streaming, faulty = await rig.client(), await rig.client()
+        await streaming.send(post())
+        await streaming.head()
+        await faulty.send(post(path="/v1/fault"))
+        assert await faulty.rest() == b""
+        assert rig.in_flight() == 1
+        assert (await rig.ask()).status == 200
+        logger.handlers = handlers
+    assert "ours" in caplog.text
+
+
+@pytest.fixture
+def pair() -> Iterator[tuple[socket.socket, socket.socket]]:
+    one, other = socket.socketpair()
+    one.setblocking(False)
+    yield one, other
+    one.close()
+    other.close()
+
+
+@pytest.mark.parametrize("portable", [False, True], ids=["epoll", "poll"])
+async def test_what_is_closed_outside_a_round_is_closed_at_once(
+    pair: tuple[socket.socket, socket.socket], portable: bool
+) -> None:
+    one, other = pair
+    poller = Poller(portable=portable)
+    poller.watch(one, 1, lambda _: None)
+    poller.close(one)
+    assert other.recv(1) == b""
+    poller.shut()
+
+
+@pytest.mark.parametrize("portable", [False, True], ids=["epoll", "poll"])
+async def test_no_handler_is_called_for_what_another_has_closed(portable: bool) -> None:
+    poller = Poller(portable=portable)
+    pairs = [socket.socketpair() for _ in range(2)]
+    called = []
+
+    def handle(which: int) -> None:
+        called.append(which)
+        for one, _ in pairs:
+            poller.close(one)
+            assert one.fileno() >= 0, "its number could mean another socket in this round"
+
+    for at, (one, other) in enumerate(pairs):
+        poller.watch(one, 1, lambda _, at=at: handle(at))  # type: ignore[misc]
+        other.send(b"x")
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(poller.run)
+        with trio.fail_after(5):
+            while pairs[0][0].fileno() >= 0:  # noqa: ASYNC110 - callbacks know no events
+                await trio.sleep(0.002)
+        nursery.cancel_scope.cancel()
+    assert len(called) == 1
+    for _, other in pairs:
+        other.close()
+    poller.shut()
