@@ -135,6 +135,7 @@ def test_the_linux_arm64_file_runs_under_emulation(releases: list[Path], commit:
     tree = debootstrapped("arm64", tmp_path / "tree")
     for archive in sorted((tree / "var/cache/apt/archives").glob("*.deb")):
         run("dpkg", "--extract", archive, tree)  # unpacked is enough for python3; setting it up would take minutes
+    (tree / "usr/local/bin").mkdir(parents=True, exist_ok=True)
     shutil.copy(file_for(releases, "linux-arm64"), tree / "usr/local/bin/llmgw")
     prepare = (
         'mount -t binfmt_misc binfmt_misc /proc/sys/fs/binfmt_misc && echo "$1" >/proc/sys/fs/binfmt_misc/register'
