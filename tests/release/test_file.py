@@ -105,6 +105,7 @@ def test_arguments_come_through_as_they_are(file: Path, cache: Path) -> None:
 
 
 def test_a_file_that_is_replaced_while_it_runs_harms_nobody(file: Path, cache: Path, tmp_path: Path) -> None:
+    """F33."""
     mine, sim = tmp_path / "llmgw", tmp_path / "llmgw-sim"
     shutil.copy(file, mine)
     sim.symlink_to(mine)

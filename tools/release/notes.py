@@ -27,9 +27,7 @@ def _draft(project: Project, source: Path, date: str) -> str:
 
 
 def part_of_notes(project: Project, draft: str) -> str:
-    """A project's draft under our own heading, and each of its headings a level deeper."""
-    first, *lines = draft.strip().splitlines()
-    if not first.startswith(f"# {project.name}") and not first.startswith("# "):
-        lines = [first, *lines]
+    """A project's draft: its title as ours are, its own headings a level deeper."""
+    _, *lines = draft.strip().splitlines()
     body = "\n".join(f"#{line}" if line.startswith("#") else line for line in lines)
     return f"## {project.name} {project.version}\n\n{body.strip()}"
