@@ -14,8 +14,8 @@ import subprocess
 import sys
 import threading
 import time
-import urllib.request
 from pathlib import Path
+from urllib.request import Request, urlopen
 
 import pytest
 from tests.release.conftest import COMMIT, ROOT
@@ -98,6 +98,16 @@ def test_a_link_by_another_commands_name_is_that_command(file: Path, cache: Path
         assert name in run(tmp_path / name, "--help", LLMGW_CACHE=str(cache), COLUMNS="80").split("\n\n")[0]
 
 
+def test_what_it_starts_finds_its_commands_beside_its_python(file: Path, cache: Path) -> None:
+    """Agents find `llmgw-sim` so, and `llmgw demo` its fleet."""
+    (unpacked,) = cache.glob("llmgw-*")
+    assert run(unpacked / "bin" / "llmgw", "--version") == SAID
+    assert run(unpacked / "bin" / "llmgw-sim", "--help", COLUMNS="80").startswith("usage: llmgw-sim")
+    assert not [
+        each for each in (unpacked / "bin").iterdir() if b"/new-" in each.read_bytes() and not each.is_symlink()
+    ]
+
+
 def test_arguments_come_through_as_they_are(file: Path, cache: Path) -> None:
     ended = start(file, "no such * command", "", "a'b", LLMGW_CACHE=str(cache))
     assert ended.returncode == 2
@@ -113,14 +123,21 @@ def test_a_file_that_is_replaced_while_it_runs_harms_nobody(file: Path, cache: P
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     environment = {"PATH": PATH, "LLMGW_CACHE": str(cache)}
-    with subprocess.Popen([sim, "--model", "m", "--port", str(port), "--load-time", "1"], env=environment) as running:
+    with subprocess.Popen([sim, "--model", "m", "--port", str(port), "--load-time", "0"], env=environment) as running:
         try:
+            wait_until_healthy(f"http://127.0.0.1:{port}/health")
             new = tmp_path / "new"
             new.write_text("#!/bin/sh\necho another release\n")
             new.chmod(0o755)
             new.rename(mine)
             assert run(mine) == "another release\n"
-            wait_until_healthy(f"http://127.0.0.1:{port}/health")
+            asked = Request(
+                f"http://127.0.0.1:{port}/v1/completions",
+                data=b'{"model": "m", "prompt": "Hi", "max_tokens": 2}',
+                headers={"Content-Type": "application/json"},
+            )
+            with urlopen(asked, timeout=30) as answer:  # noqa: S310 - our own
+                assert b"choices" in answer.read()
         finally:
             running.terminate()
 
@@ -129,7 +146,7 @@ def wait_until_healthy(url: str) -> None:
     deadline = time.monotonic() + 30
     while True:
         try:
-            with urllib.request.urlopen(url, timeout=5) as answer:  # noqa: S310 - our own
+            with urlopen(url, timeout=5) as answer:  # noqa: S310 - our own
                 assert answer.status == 200
                 return
         except OSError:

@@ -34,6 +34,13 @@ choose_python() {
     refuse "it needs Python 3.11 to 3.14, and $PATH has none: install python3, or set LLMGW_PYTHON=/path/to/python3.12"
 }
 
+# Its commands name their Python by its path, and are to name it where it will be.
+move_names='import os, pathlib, sys
+old, new = os.path.realpath(sys.argv[1]), os.path.realpath(sys.argv[2])
+for path in pathlib.Path(old, "bin").iterdir():
+    if path.is_file() and not path.is_symlink():
+        path.write_bytes(path.read_bytes().replace(os.fsencode(old), os.fsencode(new)))'
+
 # Unpacked whole or not at all, also when two do so at the same time; compiled, so that they start quickly who may not
 # write there. What pex itself unpacks on the way goes again.
 unpack() (
@@ -42,8 +49,12 @@ unpack() (
     new=$(mktemp -d "$1/new-XXXXXX") || exit 1
     trap 'rm -rf "$new"' EXIT
     trap 'exit 130' HUP INT TERM
-    PEX_TOOLS=1 PEX_IGNORE_RCFILES=1 PEX_ROOT="$new/pex" TMPDIR="$new" \
-        "$python" -I "$file" venv --compile --site-packages-copies "$new/unpacked" >"$new/said" 2>&1 || {
+    new=$(cd "$new" && pwd -P)
+    {
+        PEX_TOOLS=1 PEX_IGNORE_RCFILES=1 PEX_ROOT="$new/pex" TMPDIR="$new" \
+            "$python" -I "$file" venv --compile --site-packages-copies "$new/unpacked" &&
+            "$python" -I -c "$move_names" "$new/unpacked" "$1/$unpacked"
+    } >"$new/said" 2>&1 || {
         cat "$new/said" >&2
         exit 1
     }
