@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
-from attrs import define
 
 from llmgw_core.cli.printable import printable_text
+from llmgw_core.cli.progress import Progress, say
 from llmgw_core.errors import LlmgwError
 
 if TYPE_CHECKING:
@@ -88,9 +88,9 @@ def provision_node(
         _print_plan(request, _steps(request, facts, "RUN"))
         return
     run = uuid4().hex[:12]
-    making = Making(request.vmid, unfinished_mark(run), _say)
+    making = Making(request.vmid, unfinished_mark(run), say)
     with making.undone_on_failure():
-        with one_at_a_time(_say, lock):
+        with one_at_a_time(say, lock):
             steps = _steps(request, read_facts(request, image, keys, binary, pve_root), run)
             making.take(steps)
         making.fill(steps)
@@ -105,7 +105,7 @@ def _steps(request: MachineRequest, facts: Facts, run: str) -> Steps:
 
     problems = find_problems(request, facts)
     for note in find_notes(request, facts):
-        _say(f"note: {note}")
+        say(f"note: {note}")
     if problems:
         raise LlmgwError("\n".join(problems))
     user_data = render_user_data(name=request.name, user=request.user, keys=facts.keys.keys)
@@ -130,7 +130,7 @@ def _after(request: MachineRequest, wait: int, binary: Path | None) -> None:
     if not wait:
         click.echo(f"VM {request.vmid} ({request.name}) is started; nothing was waited for")
         return
-    progress = _Progress()
+    progress = Progress()
     try:
         answer = Waiting(request.vmid, address, wait, progress).until_ready()
         progress.clear()
@@ -140,7 +140,7 @@ def _after(request: MachineRequest, wait: int, binary: Path | None) -> None:
         raise NotMade(f"{error}\n{_stays(request)}") from error
     except BaseException:
         progress.clear()
-        _say(_stays(request))
+        say(_stays(request))
         raise
     click.echo(f"VM {request.vmid} ({request.name}) answers at {address}" + (f", with {version}" if version else ""))
     for key in answer.host_keys:
@@ -154,30 +154,6 @@ def _stays(request: MachineRequest) -> str:
     return f"VM {request.vmid} is made, and stays: `qm terminal {request.vmid}` shows it; to begin anew: {again}"
 
 
-def _say(line: str) -> None:
-    click.echo(f"llmgw: {printable_text(line)}", err=True)
-
-
-@define
-class _Progress:
-    """One line that changes; in a log only what is new."""
-
-    _told: str = ""
-
-    def __call__(self, line: str) -> None:
-        if sys.stderr.isatty():
-            click.echo(f"\r\033[K{printable_text(line)}", err=True, nl=False)
-            return
-        stage = line.partition(": ")[2]
-        if stage != self._told:
-            _say(line)
-        self._told = stage
-
-    def clear(self) -> None:
-        if sys.stderr.isatty():
-            click.echo("\r\033[K", err=True, nl=False)
-
-
 def main() -> None:
     """The command's entry point."""
     from llmgw_core.provision.commands import Interrupted, signals_raise
@@ -187,12 +163,12 @@ def main() -> None:
         with signals_raise():
             provision_node(prog_name="llmgw-provision-node", standalone_mode=False)
     except Interrupted as error:
-        _say(f"interrupted by {error}")
+        say(f"interrupted by {error}")
         sys.exit(128 + error.number)
     except click.ClickException as error:
         error.show()
         sys.exit(error.exit_code)
     except LlmgwError as error:
         for line in str(error).splitlines():
-            _say(line)
+            say(line)
         sys.exit(FAILED if isinstance(error, NotMade) else REFUSED)

@@ -75,11 +75,11 @@ def ignore_signals() -> None:
         signal.signal(number, signal.SIG_IGN)
 
 
-def run(argv: Sequence[str], timeout_s: float, stdin: IO[bytes] | None = None) -> Ended:
-    """The command's end; raises only when it cannot be started."""
+def run(argv: Sequence[str], timeout_s: float, stdin: IO[bytes] | None = None, said: str | None = None) -> Ended:
+    """The command's end; raises only when it cannot be started. `said`: what it reads, in place of `stdin`."""
     process = subprocess.Popen(
         argv,
-        stdin=stdin if stdin is not None else subprocess.DEVNULL,
+        stdin=subprocess.PIPE if said is not None else stdin if stdin is not None else subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         start_new_session=True,
@@ -89,7 +89,7 @@ def run(argv: Sequence[str], timeout_s: float, stdin: IO[bytes] | None = None) -
         errors="replace",
     )
     try:
-        stdout, stderr = process.communicate(timeout=timeout_s)
+        stdout, stderr = process.communicate(said, timeout=timeout_s)
     except subprocess.TimeoutExpired:
         return Ended(None, *_end(process))
     except BaseException:
