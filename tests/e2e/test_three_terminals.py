@@ -302,7 +302,7 @@ def test_a_second_control_plane_or_agent_on_the_same_directory_is_refused(termin
     agent = terminals.refused(
         "agent", "--node", "gpu1", "--server", terminals.server, "--identity", "pki/gpu1", "--state", "ag-gpu1"
     )
-    assert agent == "llmgw: ag-gpu1 is in use by another agent; stop it first"
+    assert re.fullmatch(r"llmgw: ag-gpu1 is in use by another agent \(pid \d+\); stop it first", agent)
     other = terminals.refused(
         "control", "--identity", "pki/control", "--state", "st2", "--listen", f"127.0.0.1:{terminals.port}"
     )

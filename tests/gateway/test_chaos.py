@@ -1,5 +1,6 @@
 """Engines, clients, tables and time at random: answers come in order, whole or broken, and the books balance."""
 
+import json
 import random
 from contextlib import suppress
 
@@ -142,3 +143,110 @@ async def test_whatever_happens_the_books_balance(seed: int, portable: bool) -> 
         assert at_replicas == timed > 20
         used = sum(value for name, value in counts.items() if name.startswith("llmgw_gateway_key_requests"))
         assert used >= at_replicas
+
+
+SAID = [
+    answer(b'{"ok":1}'),
+    b"HTTP/1.1 100 Continue\r\n\r\n" + answer(b"x" * 40),
+    stream_head() + event(1) + event(2) + LAST_CHUNK,
+    stream_head("connection: close") + chunk(b"ab") + b"0\r\nx-t: 1\r\n\r\n",
+    b"HTTP/1.0 200 OK\r\nserver: x\r\n\r\nuntil closed",
+    b"HTTP/1.1 204 No Content\r\n\r\n",
+]
+_ODD = [
+    b"\r\n",
+    b"\n",
+    b"\r",
+    b"\0",
+    b" ",
+    b"0",
+    b"9",
+    b"f",
+    b":",
+    b"\r\n\r\n",
+    b"HTTP/1.1 200 OK\r\n",
+    b"0\r\n\r\n",
+    b"\xff",
+    b";",
+    b"-",
+]
+
+
+def _spoil(said: bytes, dice: random.Random, odd: list[bytes] = _ODD) -> bytes:
+    for _ in range(dice.randrange(1, 4)):
+        at = dice.randrange(len(said) + 1)
+        until = dice.choice([at, at, at + 1, at + dice.randrange(20)])
+        said = said[:at] + dice.choice(odd) + said[until:]
+    return said
+
+
+@pytest.mark.parametrize("seed", range(8))
+async def test_a_spoilt_answer_is_an_answer_or_broken_and_harms_no_other(seed: int) -> None:
+    dice = random.Random(seed)  # noqa: S311
+    spoilt = [_spoil(dice.choice(SAID), dice) for _ in range(60)]
+    left_over = []
+    async with a_gateway() as rig:
+        bad, good = await rig.engine([answer()]), await rig.engine([answer(b"good")])
+        client = await rig.client()
+        for said in spoilt:
+            cut = dice.randrange(len(said) + 1)
+            bad.scripts = [[said[:cut], said[cut:], Act.CLOSE]]
+            await rig.route(bad)
+            try:
+                found = await client.ask(post())
+            except NotWhole:
+                client = await rig.client()
+            else:
+                assert 200 <= found.status < 600
+                assert found.fields["x-request-id"]
+            await rig.until(lambda: rig.in_flight() == 0)
+            await rig.route(good)
+            try:
+                assert (await client.ask(post())).body == b"good"
+            except trio.BrokenResourceError:
+                client = await rig.client()
+            except NotWhole as closed:
+                left_over.append(closed.got)
+                client = await rig.client()
+    # An empty line after the end of an answer passes, and the connection is closed.
+    assert not b"".join(left_over).strip(b"\r\n")
+
+
+_CHUNKED = post(b"", "transfer-encoding: chunked").replace(b"content-length: 0\r\n", b"")
+ASKED = [
+    post(),
+    _CHUNKED + chunk(wish()[:5]) + chunk(wish()[5:]) + b"0\r\n\r\n",
+    get(),
+    post(wish(), "expect: 100-continue"),
+    post() + get() + post(),
+]
+_ODD_FIELDS = [
+    *(b"Content-Length: 5\r\n", b"Transfer-Encoding: chunked\r\n", b"Connection: close\r\n"),
+    *(b"Upgrade: h2c\r\nConnection: upgrade\r\n", b"Host: y\r\n", b"GET /v1/models HTTP/1.1\r\nHost: x\r\n\r\n"),
+]
+
+
+@pytest.mark.parametrize("seed", range(4))
+async def test_whatever_is_asked_engines_get_whole_requests_only(seed: int) -> None:  # G27
+    dice = random.Random(seed)  # noqa: S311
+    async with a_gateway(portable=seed % 2 == 0) as rig:
+        engine = await rig.engine([answer()])
+        await rig.route(engine)
+        for _ in range(60):
+            said = _spoil(dice.choice(ASKED), dice, [*_ODD, *_ODD_FIELDS])
+            client = await rig.client()
+            with suppress(trio.BrokenResourceError):
+                cut = dice.randrange(len(said) + 1)
+                await client.send(said[:cut])
+                await client.send(said[cut:])
+                await client.stream.send_eof()
+            with suppress(NotWhole):
+                while True:
+                    await client.answer()
+            assert client.ended
+            assert not client.buffer
+        for received in engine.requests:
+            assert received.line.startswith("POST /")
+            assert len(received.values("content-length")) == len(received.values("host")) == 1
+            assert not received.values("transfer-encoding")
+            assert json.loads(received.body)["model"] == "m"

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import logging
 import os
 import signal
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import trio
@@ -36,6 +33,7 @@ from llmgw_core.pki.files import describe_open_key
 from llmgw_core.plan.fabric import impossible_fabrics
 from llmgw_core.plan.plain_report import plain_report
 from llmgw_core.plugins import load_engines
+from llmgw_core.process import sole_owner
 from llmgw_core.wire.message import MESSAGE_LIMIT_BYTES, CheckEngine, EngineChecked
 
 _MOST_OF_REPORT_BYTES = MESSAGE_LIMIT_BYTES // 2
@@ -48,7 +46,7 @@ class CannotStart(LlmgwError):
 
 async def run_agent(settings: AgentSettings) -> None:
     """Until SIGTERM, SIGINT or cancellation; raises `CannotStart` where the settings cannot be followed."""
-    with _sole_agent(settings):
+    with sole_owner(settings.state, "agent"):
         finish_replacing(settings.credentials)
         client_context(settings.credentials)  # what is wrong with a file is said at the start
         require_own(settings.credentials, Role.NODE, settings.node)
@@ -99,23 +97,6 @@ def _runtime(settings: AgentSettings, engines: Engines, picture: Picture) -> Run
     )
     runtime.read()
     return runtime
-
-
-@contextmanager
-def _sole_agent(settings: AgentSettings) -> Iterator[None]:
-    try:
-        settings.state.mkdir(parents=True, exist_ok=True, mode=0o700)
-        descriptor = os.open(settings.state / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    except OSError as error:
-        raise CannotStart(f"cannot use the state directory {settings.state}: {error.strerror}") from error
-    try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise CannotStart(f"{settings.state} is in use by another agent; stop it first") from None
-        yield
-    finally:
-        os.close(descriptor)
 
 
 async def _stop_on_signal(scope: trio.CancelScope) -> None:

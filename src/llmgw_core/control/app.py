@@ -6,14 +6,10 @@ writes what is queued, and only then lets the directory go.
 
 from __future__ import annotations
 
-import fcntl
-import os
-import resource
 import signal
 import ssl
 import time
-from collections.abc import Awaitable, Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -36,6 +32,7 @@ from llmgw_core.net.call import CONTROL_PORT
 from llmgw_core.net.door import Room
 from llmgw_core.net.tls import CredentialFiles, require_own, server_context
 from llmgw_core.plan.liveness import Pace
+from llmgw_core.process import allow_many_connections, sole_owner
 from llmgw_core.store.database import Database
 from llmgw_core.store.reading import read_gateways, read_keys, read_nodes, read_revocations
 
@@ -43,10 +40,6 @@ Embedded = Callable[[RoutesBook], Awaitable[None]]
 STORE_FILE = "control.db"
 BACKLOG = 4096
 """Connections that the kernel keeps for us while a fleet comes back all at once."""
-
-
-class InUse(LlmgwError):
-    """Another control plane has this state directory."""
 
 
 @frozen
@@ -61,27 +54,6 @@ class ControlSettings:
     soak_s: float = SOAK_S
 
 
-@contextmanager
-def sole_owner(state: Path) -> Iterator[None]:
-    """Hold the state directory while the block runs; raises `InUse`."""
-    try:
-        state.mkdir(parents=True, exist_ok=True, mode=0o700)
-        descriptor = os.open(state / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    except OSError as error:
-        raise LlmgwError(f"cannot use the state directory {state}: {error.strerror}") from error
-    try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            holder = os.pread(descriptor, 20, 0).decode(errors="replace").strip() or "unknown"
-            raise InUse(f"{state} is in use by another control plane (pid {holder}); stop it first") from None
-        os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, str(os.getpid()).encode(), 0)
-        yield
-    finally:
-        os.close(descriptor)
-
-
 async def run_control(
     settings: ControlSettings,
     embedded: Embedded | None = None,
@@ -93,7 +65,7 @@ async def run_control(
     """
     context = server_context(settings.credentials)
     require_own(settings.credentials, Role.SERVER)
-    with sole_owner(settings.state):
+    with sole_owner(settings.state, "control plane"):
         database, reading = (Database(settings.state / STORE_FILE) for _ in range(2))
         try:
             async with open_writer(database) as writer:
@@ -128,7 +100,7 @@ async def _serve(
         where = f"{settings.host or '*'}:{settings.port}"
         raise LlmgwError(f"cannot listen on {where}: {error.strerror or error}") from error
     room = Room()
-    _allow_many_connections()
+    allow_many_connections()
     calm_down()
     async with trio.open_nursery() as nursery:
         nursery.start_soon(_stop_on_signal, plane, nursery.cancel_scope)
@@ -143,13 +115,6 @@ async def _serve(
             log.info("listening", extra={"address": str(listener.socket.getsockname())})
         task_status.started(listeners)
         await trio.serve_listeners(partial(receive, plane, context, room), listeners)
-
-
-def _allow_many_connections() -> None:
-    """A shell gives 1,024 descriptors, and a fleet with some idle callers needs more: as many as we may have."""
-    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    with suppress(OSError, ValueError):
-        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 async def _stop_on_signal(plane: Plane, scope: trio.CancelScope) -> None:

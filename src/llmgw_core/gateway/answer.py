@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from http import HTTPStatus
 from math import ceil
-from typing import Any
 
 import msgspec
 from attrs import frozen
@@ -71,10 +70,6 @@ def render_error_event(message: str) -> bytes:
     """An event of a stream that tells its client that the stream is broken."""
     error = {"message": message, "type": "server_error", "param": None, "code": "stream_broken"}
     return b"data: " + encode_json({"error": error}) + b"\n\n"
-
-
-def plain_list(models: list[dict[str, Any]]) -> bytes:
-    return encode_json({"object": "list", "data": models})
 
 
 def no_such_model(name: str) -> Refusal:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import fcntl
 import logging
 import os
-import resource
 import signal
 import socket
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
@@ -34,6 +32,7 @@ from llmgw_core.net.call import Server
 from llmgw_core.net.racing import first
 from llmgw_core.net.renewal import finish_replacing
 from llmgw_core.net.tls import CredentialFiles, client_context, require_own
+from llmgw_core.process import allow_many_connections, sole_owner
 
 DRAIN_S = 120.0
 """How long requests may go on after a gateway was asked to stop."""
@@ -68,11 +67,11 @@ Doors = Sequence[tuple[socket.socket, NewClient]]
 
 def run_gateway(settings: GatewaySettings) -> None:
     """Until SIGTERM or SIGINT; raises where the settings cannot be followed."""
-    with _sole_gateway(settings.state):
+    with sole_owner(settings.state, "gateway"):
         finish_replacing(settings.credentials)
         client_context(settings.credentials)  # what is wrong with a file is said at the start
         name = require_own(settings.credentials, Role.GATEWAY)
-        _allow_many_connections()
+        allow_many_connections()
         _open_log(settings)
         doors = _open_doors(settings)
         if settings.workers == 1:
@@ -184,27 +183,3 @@ def _open_log(settings: GatewaySettings) -> AccessLog | None:
         return AccessLog(settings.access_log)
     except OSError as error:
         raise LlmgwError(f"cannot write the access log {settings.access_log}: {error.strerror}") from error
-
-
-@contextmanager
-def _sole_gateway(state: Path) -> Iterator[None]:
-    try:
-        state.mkdir(parents=True, exist_ok=True, mode=0o700)
-        descriptor = os.open(state / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    except OSError as error:
-        raise LlmgwError(f"cannot use the state directory {state}: {error.strerror}") from error
-    try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise LlmgwError(f"{state} is in use by another gateway; stop it first, or name another --state") from None
-        yield
-    finally:
-        os.close(descriptor)
-
-
-def _allow_many_connections() -> None:
-    """A shell gives 1,024 descriptors, and each stream has two: as many as we may have."""
-    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    with suppress(OSError, ValueError):
-        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

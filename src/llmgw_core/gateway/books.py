@@ -32,13 +32,7 @@ class Books:
 
     def enter(self, exchange: Exchange) -> None:
         """A request has ended, one way or another."""
-        row, request, replica, key, status = (
-            self._row,
-            exchange.request,
-            exchange.replica,
-            exchange.key,
-            exchange.status,
-        )
+        row, replica, key = self._row, exchange.replica, exchange.key
         now = monotonic()
         tokens_in, tokens_out = read_usage(exchange.tail, chunked=exchange.is_chunked)
         if not tokens_in and exchange.sent_bytes > len(exchange.tail):
@@ -50,30 +44,32 @@ class Books:
             row[use + board.USE_TOKENS_IN] += tokens_in
             row[use + board.USE_TOKENS_OUT] += tokens_out
         if replica is None:
-            row[board.own_cell(status)] += 1
+            row[board.own_cell(exchange.status)] += 1
         else:
             self._enter_replica(exchange, replica.cell, now, tokens_in, tokens_out)
         if self._log is not None:
-            self._log.add(
-                Entry(
-                    self._clock(),
-                    request.request_id.decode(),
-                    exchange.client.address,
-                    request.method.decode(),
-                    request.target.decode("latin-1"),
-                    status,
-                    now - request.began,
-                    key.id,
-                    exchange.model.route.name,
-                    replica.target.replica if replica is not None else "",
-                    exchange.first_at - request.began if exchange.first_at else 0.0,
-                    exchange.sent_bytes,
-                    tokens_in,
-                    tokens_out,
-                    exchange.retries,
-                    exchange.cause,
-                )
-            )
+            self._log.add(self._entry(exchange, now, tokens_in, tokens_out))
+
+    def _entry(self, exchange: Exchange, now: float, tokens_in: int, tokens_out: int) -> Entry:
+        request, replica = exchange.request, exchange.replica
+        return Entry(
+            self._clock(),
+            request.request_id.decode(),
+            exchange.client.address,
+            request.method.decode(),
+            request.target.decode("latin-1"),
+            exchange.status,
+            round(now - request.began, 6),
+            exchange.key.id,
+            exchange.model.route.name,
+            replica.target.replica if replica is not None else "",
+            round(exchange.first_at - request.began, 6) if exchange.first_at else 0.0,
+            exchange.sent_bytes,
+            tokens_in,
+            tokens_out,
+            exchange.retries,
+            exchange.cause,
+        )
 
     def _enter_replica(self, exchange: Exchange, cell: int, now: float, tokens_in: int, tokens_out: int) -> None:
         row, began = self._row, exchange.request.began

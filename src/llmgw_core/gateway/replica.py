@@ -56,10 +56,6 @@ class ServedReplica:
             count += row[self._attempt]
         return count
 
-    @property
-    def own_in_flight(self) -> int:
-        return self._row[self._attempt]
-
     def begin(self) -> None:
         self._row[self._attempt] += 1
 

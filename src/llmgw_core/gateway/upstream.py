@@ -37,6 +37,7 @@ HEAD_BYTES = 64 * 1024
 _TOGETHER_BYTES = 65536
 """A body up to this goes out in one piece with its head."""
 _HEAD_BEGIN, _HEAD_END = b"HTTP/", b"\r\n\r\n"
+_LINE_ENDS = (b"\n", b"\r")
 _NO_STATUS = 1000
 _LAST_STATUS = 599
 
@@ -117,6 +118,8 @@ class Upstream(Flow):
 
     def is_between_chunks(self) -> bool:
         """Whether a chunked answer could be ended here. The parser can be used no more."""
+        if self._complete:
+            return False
         with suppress(httptools.HttpParserError):
             self._parser.feed_data(b"0\r\n\r\n")
         return self._complete
@@ -157,7 +160,7 @@ class Upstream(Flow):
         else:
             self._receive_head(exchange, data)
         if self._complete and self.exchange is exchange:
-            if data.endswith(b"\n") and not self._ends_right(exchange):
+            if data.endswith(_LINE_ENDS) and not self._ends_right(exchange):
                 exchange.fail("nonsense", "an empty line follows the end of its answer")
             else:
                 exchange.complete()

@@ -260,7 +260,9 @@ class Worker:
 
     @property
     def is_busy(self) -> bool:
-        return any(isinstance(flow, Client) and flow.exchange is not None for flow in self.flows)
+        """Whether an answer is not yet given, or not yet taken."""
+        clients = (flow for flow in self.flows if isinstance(flow, Client))
+        return any(client.exchange is not None or client.kept_bytes for client in clients)
 
     def stop(self) -> None:
         """Take no more requests: connections are closed once what runs on them is answered."""

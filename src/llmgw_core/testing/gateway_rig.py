@@ -291,6 +291,8 @@ class RawClient:
     async def answer(self, *, head_only: bool = False) -> Answer:
         """The next answer; raises `NotWhole`."""
         head = await self._until(b"\r\n\r\n")
+        if not head.startswith(b"HTTP/1.1 "):
+            raise NotWhole("no answer", head)
         line, fields = split_head(head[:-4])
         named = {name.lower(): value for name, value in fields}
         status = int(line.split(" ")[1])
