@@ -59,6 +59,12 @@ def test_it_unpacks_once_and_leaves_nothing_else(file: Path, cache: Path) -> Non
     assert [each.stat().st_mtime_ns for each in cache.iterdir()] == [before]
 
 
+def test_a_relative_cache_and_a_relative_call_are_made_whole(file: Path, cache: Path) -> None:
+    call = f"cd {cache.parent} && LLMGW_CACHE={cache.name} exec {os.path.relpath(file, cache.parent)} engines --json"
+    found = json.loads(run("sh", "-c", call))
+    assert {each["place"] for each in found["loaded"]} == {f"inside {file}"}
+
+
 def test_every_library_in_it_is_for_its_platform(file: Path) -> None:
     target = target_of(file.name)
     assert target is not None

@@ -95,5 +95,6 @@ case $command in
 llmgw-provision-node | llmgw-onboard-node | llmgw-sim) ;;
 *) command=llmgw ;;
 esac
+cache=$(cd "$cache" && pwd)
 export LLMGW_FILE="$file" LLMGW_CACHE="$cache"
 exec "$cache/$unpacked/bin/python" -I "$cache/$unpacked/bin/$command" "$@"
