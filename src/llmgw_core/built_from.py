@@ -17,7 +17,7 @@ def built_from(package: str) -> str:
     """`v0.1.0, 1a2b3c4d`, or `development`."""
     try:
         words = files(package).joinpath(NAME).read_text("utf-8").split()
-    except (OSError, ImportError, TypeError, UnicodeDecodeError):
+    except (OSError, ImportError, AttributeError, TypeError, ValueError):  # a plugin may be any module, of any loader
         return DEVELOPMENT
     return f"{words[0]}, {words[1][:_COMMIT_CHARACTERS]}" if len(words) == 2 else DEVELOPMENT
 
