@@ -31,8 +31,9 @@ _HEAD_BYTES = 4096
 _PLATFORM = re.compile(rb"^# .* for ((?:linux|darwin)-[a-z0-9_]+) \(", re.MULTILINE)
 
 
-def look_at_release(given: Path | None, runs: str = os.environ.get("LLMGW_FILE", "")) -> Release | None:
+def look_at_release(given: Path | None) -> Release | None:
     """`--binary`, or the self-contained file that this program runs from; `None`: it runs from none."""
+    runs = os.environ.get("LLMGW_FILE", "")
     path = given or (Path(runs) if runs else None)
     if path is None:
         return None

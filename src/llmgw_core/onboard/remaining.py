@@ -53,7 +53,7 @@ def render_fleet(name: str, fleet: Fleet) -> tuple[str, ...]:
 
 def render_inventory(text: str) -> tuple[str, ...]:
     """From the inventory that an agent keeps on its disk; for whoever is no operator."""
-    found = ", ".join(_engine(each) for each in _kept(text) if each.get("executable"))
+    found = ", ".join(_engine(each) for each in _kept(text) if _is_there(each))
     return (
         f"engines found: {found or 'none (yet: their helps may take a while)'}",
         "onboarding installs no engines and copies no weights. Which of them the catalog needs here was not checked, "
@@ -92,8 +92,13 @@ def _outfit(facts: Mapping[str, Any]) -> str:
     names = "/".join(sorted({gpu.get("name") or "unknown" for gpu in gpus}))
     told = f"{len(gpus)} x {names}" if gpus else f"no GPUs ({report.get('reason') or report.get('outcome', 'unknown')})"
     fabrics = ", ".join(each["name"] for each in facts.get("fabrics", ())) or "no fabric"
-    engines = ", ".join(_engine(each) for each in facts.get("engines", ()) if each.get("executable")) or "no engine"
+    engines = ", ".join(_engine(each) for each in facts.get("engines", ()) if _is_there(each)) or "no engine"
     return f"{told}; {fabrics}; {engines}"
+
+
+def _is_there(each: Mapping[str, Any]) -> bool:
+    """An interpreter that could run an engine is none yet."""
+    return bool(each.get("version")) or each.get("outcome", "unchecked") != "unchecked"
 
 
 def _engine(each: Mapping[str, Any]) -> str:
