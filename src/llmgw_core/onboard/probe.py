@@ -67,7 +67,7 @@ $as [ -e {UNFINISHED} ] && say unfinished yes
 say release "$("$executable" --version </dev/null 2>&1 | tail -n 1)"
 say enabled "$(systemctl is-enabled {UNIT_NAME} 2>/dev/null)"
 say active "$(systemctl is-active {UNIT_NAME} 2>/dev/null)"
-say reload "$(systemctl show -p NeedDaemonReload {UNIT_NAME} 2>/dev/null)"
+say unit "$(systemctl show -p LoadState,NeedDaemonReload {UNIT_NAME} 2>/dev/null)"
 say whole yes
 """
 
@@ -122,9 +122,14 @@ def parse_probe(text: str, now_s: float) -> Machine | None:
         release_says=one.get("release", ""),
         enabled=one.get("enabled", "") == "enabled",
         active=one.get("active", "") == "active",
-        needs_reload=one.get("reload", "") == "NeedDaemonReload=yes",
+        needs_reload=_needs_reload(one.get("unit", "").split(), f"{UNIT} " in "".join(said["digest"])),
         unfinished="unfinished" in one,
     )
+
+
+def _needs_reload(properties: list[str], is_there: bool) -> bool:
+    """Whether systemd has another unit in mind than the file, or none where there is one."""
+    return "NeedDaemonReload=yes" in properties or (is_there and "LoadState=loaded" not in properties)
 
 
 def _pythons(said: list[str]) -> tuple[str, str]:

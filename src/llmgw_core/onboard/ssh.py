@@ -29,7 +29,8 @@ from llmgw_core.provision.words import last_words
 
 CONNECT_S = 10
 OPEN_S = 40.0
-END_S = 5.0
+END_S = 1.0
+"""For the connection to end once nothing is sent any more; what still runs there does not keep us."""
 _LONGEST_PLACE = 60
 """A Unix socket's path has 108 bytes at most, and ssh adds some of its own."""
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from types import FrameType
@@ -20,6 +21,7 @@ from llmgw_core.errors import LlmgwError
 from llmgw_core.provision.words import explain_failure
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_LOOK_S = 0.2
 END_S = 30.0
 """How long a command may take to end itself: Proxmox's remove what they were making."""
 
@@ -113,6 +115,12 @@ def _end(process: subprocess.Popen[str]) -> tuple[str, str]:
     for number in (signal.SIGTERM, signal.SIGKILL):
         with suppress(ProcessLookupError):
             os.killpg(process.pid, number)
-        with suppress(subprocess.TimeoutExpired):
-            return process.communicate(timeout=END_S)
-    return "", ""
+        deadline = time.monotonic() + END_S
+        while process.poll() is None and time.monotonic() < deadline:
+            with suppress(subprocess.TimeoutExpired):
+                return process.communicate(timeout=_LOOK_S)
+        if process.poll() is not None:
+            break
+    with suppress(subprocess.TimeoutExpired):
+        return process.communicate(timeout=_LOOK_S)
+    return "", ""  # another process has its output still, as ssh's master has that of a session

@@ -63,6 +63,7 @@ def _systemctl(state: dict[str, Any], words: list[str]) -> int:
         loaded = state["loaded"].get(unit)
         told = {
             "NeedDaemonReload": "yes" if loaded and loaded != _digest(unit) else "no",
+            "LoadState": "loaded" if loaded else "not-found",
             "InvocationID": state["invocations"].get(unit, ""),
         }
         print("\n".join(f"{name}={told[name]}" for name in words[words.index("-p") + 1].split(",")))
