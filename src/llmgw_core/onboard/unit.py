@@ -8,6 +8,8 @@ from importlib.resources import files
 from llmgw_core.provision.awaiting import RELEASE
 
 UNITS = ("llmgw-agent.service", "llmgw-control.service", "llmgw-gateway.service")
+# systemd, basic/string-util.c: string_is_safe; and $ would begin a variable's name.
+_NEVER = frozenset("\"'\\$")
 _PLAIN = re.compile(r"/[A-Za-z0-9_@+:,./-]*")
 
 
@@ -24,8 +26,8 @@ def executable_problem(executable: str) -> str:
     """Why it cannot stand in a unit; empty: it can."""
     if not executable.startswith("/"):
         return f"--command {executable!r}: expected an absolute path"
-    if not executable.isprintable() or "$" in executable:
-        return f"--command {executable!r}: systemd takes no $ and no control characters in a program's path"
+    if not executable.isprintable() or _NEVER & set(executable):
+        return f"--command {executable!r}: systemd takes no quotes, no \\ and no $ in a program's path"
     return ""
 
 
@@ -33,5 +35,4 @@ def _quoted(executable: str) -> str:
     """systemd.syntax(7), QUOTING, and the specifiers of systemd.unit(5)."""
     if _PLAIN.fullmatch(executable):
         return executable
-    escaped = executable.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%")
-    return f'"{escaped}"'
+    return f'"{executable.replace("%", "%%")}"'
