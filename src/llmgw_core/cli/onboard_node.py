@@ -183,8 +183,11 @@ def _await(onboarding: Onboarding, wait: int) -> None:
     request, progress = onboarding.request, Progress()
     try:
         heard = await_link(onboarding.session, wait, progress)
-    finally:
+    except BaseException:
         progress.clear()
+        say(f"{request.node} is installed at {request.login.address}, and its agent goes on calling")
+        raise
+    progress.clear()
     if not heard.connected:
         way = f"journalctl -u {UNIT_NAME} on {request.login.address} goes on; mend it there or here, and run this again"
         if "is revoked" in heard.reason:
@@ -282,6 +285,10 @@ def _trio_signals() -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
+        raise Interrupted(signal.SIGINT) from None
+    except BaseExceptionGroup as group:
+        if group.subgroup(KeyboardInterrupt) is None:
+            raise
         raise Interrupted(signal.SIGINT) from None
     finally:
         for number, handler in before.items():

@@ -26,8 +26,8 @@ _ASK = f"""\
 export LC_ALL=C
 printf 'state=%s\\n' "$(systemctl is-active {UNIT_NAME})"
 id=$(systemctl show -p InvocationID {UNIT_NAME}); id=${{id#*=}}
-[ -z "$id" ] || printf 'link=%s\\n' "$(journalctl -q --no-pager -o cat _SYSTEMD_INVOCATION_ID="$id" |
-    grep -E ' (INFO connected|WARNING not connected) ' | tail -n 1)"
+[ -z "$id" ] || printf 'link=%s\\n' "$(journalctl -q --no-pager -o cat -r _SYSTEMD_INVOCATION_ID="$id" |
+    grep -m 1 -E ' (INFO connected|WARNING not connected) ')"
 journalctl -q --no-pager -o cat -n 20 -u {UNIT_NAME} | grep -v '^ ' | sed 's/^/said=/'
 """
 _REASON = re.compile(r' not connected reason=("(?:[^"\\]|\\.)*"|\S+)')

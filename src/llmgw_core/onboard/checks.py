@@ -7,15 +7,17 @@ Rules: nothing is concluded from what could not be read; nothing is issued while
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 from llmgw_core.errors import LlmgwError
 from llmgw_core.model.identity import BadName, check_name
 from llmgw_core.net.call import Server, parse_server
 from llmgw_core.onboard.facts import Facts, Family, Machine, Release
 from llmgw_core.onboard.probe import ANCHORS, PYTHONS
-from llmgw_core.onboard.request import SETTINGS, NodeRequest
+from llmgw_core.onboard.request import ETC, SETTINGS, NodeRequest
 from llmgw_core.onboard.settings import node_of, settings_problems
 from llmgw_core.onboard.unit import executable_problem
+from llmgw_core.pki.delivery import Delivery, NameTaken
 from llmgw_core.pki.validity import BACKDATED, describe_span
 from llmgw_core.provision.awaiting import RELEASE
 
@@ -53,11 +55,18 @@ def server_of(request: NodeRequest) -> Server | None:
         return None
 
 
-def _find_word_problems(request: NodeRequest, facts: Facts) -> Iterator[str]:
+def name_problem(node: str) -> str:
+    """Why nobody can be called so; empty: somebody can."""
     try:
-        check_name(request.node)
-    except BadName as error:
-        yield f"--node {error}"
+        Delivery(Path(ETC), check_name(node))
+    except (BadName, NameTaken) as error:
+        return f"--node {error}"
+    return ""
+
+
+def _find_word_problems(request: NodeRequest, facts: Facts) -> Iterator[str]:
+    if problem := name_problem(request.node):
+        yield problem
         return
     yield from request.login.problems()
     before = facts.machine.settings if facts.machine is not None else None

@@ -14,9 +14,9 @@ from pathlib import Path
 from attrs import define, field, frozen
 
 from llmgw_core.errors import LlmgwError
-from llmgw_core.model.identity import BadName, Identity, Role, check_name
+from llmgw_core.model.identity import Identity, Role
 from llmgw_core.onboard.certificate import Standing, describe_kept, why_new_certificate
-from llmgw_core.onboard.checks import find_notes, find_problems, server_of
+from llmgw_core.onboard.checks import find_notes, find_problems, name_problem, server_of
 from llmgw_core.onboard.facts import Facts, Machine, Release, ServerSeen
 from llmgw_core.onboard.installing import Installing, Say
 from llmgw_core.onboard.known_hosts import fingerprint_of
@@ -180,7 +180,7 @@ def _open_authority(site: Site, troubles: list[str]) -> tuple[Authority | None, 
 @contextmanager
 def _reached(request: NodeRequest, site: Site, troubles: list[str]) -> Iterator[Session | None]:
     """`None`, and a trouble more, where there is no connection; none is made for words that cannot be."""
-    if request.login.problems() or not _is_name(request.node):
+    if request.login.problems() or name_problem(request.node):
         yield None
         return
     with ExitStack() as stack:
@@ -229,10 +229,3 @@ def _look_at_server(request: NodeRequest, authority: Authority | None, site: Sit
     if server is None or authority is None:
         return None
     return look_at_server(server, authority.certificate, site.now())
-
-
-def _is_name(name: str) -> bool:
-    try:
-        return bool(check_name(name))
-    except BadName:
-        return False

@@ -64,10 +64,10 @@ say key_mode "$($as stat -c %a "$key" 2>/dev/null)"
 [ -n "$python" ] && $as "$python" -I -c "{_FITS}" "$certificate" "$key" 2>/dev/null && say key_fits yes
 for file in {" ".join(BUNDLES.values())}; do grep -qF -e "$marker" $file 2>/dev/null && say trusts yes; done
 $as [ -e {UNFINISHED} ] && say unfinished yes
-say release "$("$executable" --version </dev/null 2>&1 | tail -n 1)"
-say enabled "$(systemctl is-enabled {UNIT_NAME} 2>/dev/null)"
-say active "$(systemctl is-active {UNIT_NAME} 2>/dev/null)"
-say unit "$(systemctl show -p LoadState,NeedDaemonReload {UNIT_NAME} 2>/dev/null)"
+say release "$($as "$executable" --version </dev/null 2>&1 | tail -n 1)"
+say enabled "$($as systemctl is-enabled {UNIT_NAME} 2>/dev/null)"
+say active "$($as systemctl is-active {UNIT_NAME} 2>/dev/null)"
+say unit "$($as systemctl show -p LoadState,NeedDaemonReload {UNIT_NAME} 2>/dev/null)"
 say whole yes
 """
 

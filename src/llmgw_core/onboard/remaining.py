@@ -11,6 +11,7 @@ from typing import Any
 
 from attrs import field, frozen
 
+from llmgw_core.model.node import NOT_LOOKED_YET
 from llmgw_core.model.replica import frozen_mapping
 from llmgw_core.plan.candidate import NOT_ANSWERED
 
@@ -32,8 +33,9 @@ class Fleet:
 def has_answered(name: str, fleet: Fleet) -> bool:
     """Whether the node has said what it has: an engine's help may take a while."""
     facts = fleet.node.get("facts") or {}
+    looked = bool(facts.get("engines")) and facts.get("gpus", {}).get("reason") != NOT_LOOKED_YET
     refusals = [refusal for _, _, refusal in _refusals(name, fleet)]
-    return fleet.node.get("state") == "online" and bool(facts.get("engines")) and NOT_ANSWERED not in refusals
+    return fleet.node.get("state") == "online" and looked and NOT_ANSWERED not in refusals
 
 
 def render_fleet(name: str, fleet: Fleet) -> tuple[str, ...]:
@@ -74,7 +76,7 @@ def _refusals(name: str, fleet: Fleet) -> list[tuple[str, str, str]]:
 
 def _is_passing(refusal: str) -> bool:
     """What is no lack of an engine or of weights: it is busy, or drains."""
-    return " free " in refusal or refusal.startswith(("drains", "is in no", "has no port"))
+    return " free " in refusal or refusal.startswith(("drains", "has no port"))
 
 
 def _weights(name: str, fleet: Fleet) -> list[tuple[str, str]]:

@@ -7,7 +7,9 @@ standard input.
 
 from __future__ import annotations
 
+import fcntl
 import os
+import re
 import shlex
 import signal
 import subprocess
@@ -31,8 +33,8 @@ CONNECT_S = 10
 OPEN_S = 40.0
 END_S = 1.0
 """For the connection to end once nothing is sent any more; what still runs there does not keep us."""
-_LONGEST_PLACE = 60
-"""A Unix socket's path has 108 bytes at most, and ssh adds some of its own."""
+# A Unix socket's path has 108 bytes at most, and ssh adds some of its own.
+_PLACE = re.compile(r"[A-Za-z0-9/._-]{1,60}")
 
 # ssh_config(5). What a user's own configuration says stands behind these; ProxyJump and the like it may say.
 _OPTIONS = {
@@ -153,21 +155,27 @@ def check_named_key(session: Session, wanted: str) -> None:
 
 
 def remember_keys(session: Session) -> None:
-    """The file as a whole, so that no other run reads half of it."""
+    """The file as a whole, and one run at a time: whole fleets are onboarded side by side."""
     path = session.known_hosts
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-        with open(descriptor, "w", encoding="utf-8") as file:
-            file.write(with_lines(read_known(path), session.new_keys))
-        os.replace(name, path)
+        directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            fcntl.flock(directory, fcntl.LOCK_EX)
+            descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+            with open(descriptor, "w", encoding="utf-8") as file:
+                file.write(with_lines(read_known(path), session.new_keys))
+            os.replace(name, path)
+        finally:
+            os.close(directory)
     except OSError as error:
         raise LlmgwError(f"cannot remember the host key in {path}: {error.strerror}") from error
 
 
 def _short_place() -> str:
     place = tempfile.gettempdir()
-    return place if len(place) <= _LONGEST_PLACE else "/tmp"  # noqa: S108 - mkdtemp makes what nobody else can enter
+    # In ssh's options a space separates, and % begins a token.
+    return place if _PLACE.fullmatch(place) else "/tmp"  # noqa: S108 - mkdtemp makes what nobody else can enter
 
 
 def _start_master(login: Login, place: str, checking: str) -> subprocess.Popen[bytes]:

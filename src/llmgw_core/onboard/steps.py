@@ -20,6 +20,8 @@ from llmgw_core.provision.awaiting import RELEASE
 
 PUBLIC, PRIVATE, PROGRAM = "644", "600", "755"
 QUICK_S = 120.0
+# An agent that starts in between makes the second move itself.
+_MOVE = 'mv -f "$1.new" "$1" && { [ ! -e "$2.new" ] || mv -f "$2.new" "$2"; }'
 
 
 @frozen
@@ -105,8 +107,7 @@ def certificate_steps(request: NodeRequest, certificate: bytes, key: bytes) -> t
     return (
         Put.of(f"{request.key}.new", key, PRIVATE, secret=True),
         Put.of(f"{request.certificate}.new", certificate),
-        Run(("mv", "-f", f"{request.key}.new", request.key)),
-        Run(("mv", "-f", f"{request.certificate}.new", request.certificate)),
+        Run(("sh", "-c", _MOVE, "move", request.key, request.certificate)),
     )
 
 

@@ -87,7 +87,7 @@ def run(argv: Sequence[str], timeout_s: float, stdin: IO[bytes] | None = None, s
         start_new_session=True,
         # Output is read by patterns; and perl warns of locales that are not there, in many lines.
         env={**os.environ, "LC_ALL": "C"},
-        text=True,
+        encoding="utf-8",
         errors="replace",
     )
     try:

@@ -114,7 +114,7 @@ def _journal(words: list[str]) -> int:
     for invocation in asked or list(state["invocations"].values()):
         with suppress(FileNotFoundError):
             lines = (HERE / invocation).read_text().splitlines()
-            print("\n".join(lines if asked else lines[-20:]))
+            print("\n".join(reversed(lines) if "-r" in words else lines[-20:]))
     return 0
 
 

@@ -25,6 +25,7 @@ from llmgw_core.testing.running_node import free_port
 SSHD = "/usr/sbin/sshd"
 DEADLINE_S = 20.0
 STAND_INS = ("systemctl", "journalctl", "update-ca-certificates", "update-ca-trust")
+_AUTHORIZED = "/etc/ssh/llmgw_authorized_keys"
 _QUESTIONS = ("journalctl ", "systemctl is-active ", "systemctl is-enabled ", "systemctl show ")
 
 _MAKE = """\
@@ -43,7 +44,7 @@ _CONFIG = """\
 Port {port}
 ListenAddress 127.0.0.1
 HostKey {keys}/host
-AuthorizedKeysFile {keys}/authorized_keys
+AuthorizedKeysFile {authorized}
 PermitRootLogin prohibit-password
 PasswordAuthentication no
 KbdInteractiveAuthentication no
@@ -98,7 +99,8 @@ class SshMachine:
         for name in (".bashrc", ".ssh/environment", ".ssh/rc"):
             self.path(f"/root/{name}").unlink(missing_ok=True)  # sshd's shells would read what is this machine's own
         self.write("/run/systemd/system/.keep", "")
-        self.write("/etc/machine-id", "0123456789abcdef0123456789abcdef\n")
+        self.write(_AUTHORIZED, (self.keys / "login.pub").read_text())
+        self.write("/etc/machine-id", f"{os.urandom(16).hex()}\n")
         program = Path(fake_systemd.__file__).read_text()
         for name in STAND_INS:
             self.write(f"/usr/local/sbin/{name}", f"#!/usr/bin/python3 -I\n{program}", 0o755)
@@ -160,9 +162,8 @@ def ssh_machine(directory: Path) -> Iterator[SshMachine]:
     (directory / "tree").mkdir()
     for name in ("host", "login"):
         make_key(keys / name)
-    shutil.copy(keys / "login.pub", keys / "authorized_keys")
     machine = SshMachine(directory, free_port(), keys)
-    (directory / "sshd_config").write_text(_CONFIG.format(port=machine.port, keys=keys))
+    (directory / "sshd_config").write_text(_CONFIG.format(port=machine.port, keys=keys, authorized=_AUTHORIZED))
     os.makedirs("/run/sshd", exist_ok=True)
     try:
         machine.start()
