@@ -7,6 +7,7 @@ import pytest
 
 from llmgw_core.onboard.known_hosts import fingerprint_of, is_key, is_named, lines_of, with_lines
 from llmgw_core.onboard.request import Login
+from llmgw_core.onboard.ssh import ssh_words
 from llmgw_core.onboard.words import explain_ssh
 from llmgw_core.testing.ssh_machine import make_key
 
@@ -32,6 +33,15 @@ def test_a_fingerprint_is_the_one_that_ssh_keygen_prints(tmp_path: Path) -> None
     assert not is_named([line], "SHA256:other")
     assert is_key(public)
     assert not is_key("whatever")
+
+
+def test_a_key_is_known_by_what_the_operator_wrote_whatever_the_users_own_configuration_says() -> None:
+    words = ssh_words(Login(address="Node04", port=2222, user="ops", identity="/k"), "/tmp/p", "yes")
+    assert "HostKeyAlias=[node04]:2222" in words
+    assert words[-2:] == ("--", "Node04")
+    assert "NoHostAuthenticationForLocalhost=no" in words
+    checking = [word for word in words if word.startswith("StrictHostKeyChecking=")]
+    assert checking == ["StrictHostKeyChecking=yes"]
 
 
 def test_a_hosts_lines_are_those_of_its_very_name() -> None:

@@ -202,7 +202,7 @@ def _is_believed(session: Session, site: Site, troubles: list[str]) -> bool:
         for line in session.new_keys:
             checked = "as --host-key names it" if site.host_key else "compare it with what the machine says"
             site.say(f"first contact with {session.login.known_name}: its key is {fingerprint_of(line)}; {checked}")
-        if site.remembers:
+        if site.remembers and site.ca_dir.is_dir():
             remember_keys(session)
             site.say(f"it is remembered in {session.known_hosts}")
     except LlmgwError as error:

@@ -36,7 +36,8 @@ class Login:
     @property
     def known_name(self) -> str:
         """As known_hosts files have it."""
-        return self.address if self.port == SSH_PORT else f"[{self.address}]:{self.port}"
+        address = self.address.lower()
+        return address if self.port == SSH_PORT else f"[{address}]:{self.port}"
 
     def problems(self) -> tuple[str, ...]:
         found = []

@@ -75,6 +75,8 @@ def ssh_words(login: Login, place: str, checking: str) -> tuple[str, ...]:
     return (
         *("ssh", "-T", "-S", f"{place}/s"),
         *(word for name, value in _OPTIONS.items() for word in ("-o", f"{name}={value}")),
+        # Else a HostName of the user's own configuration is what the key is known by, and nobody finds it here again.
+        *("-o", f"HostKeyAlias={login.known_name}"),
         *("-o", f"StrictHostKeyChecking={checking}", "-o", f"UserKnownHostsFile={place}/known"),
         *identity,
         *("-p", str(login.port), "-l", login.user, "--", login.address),

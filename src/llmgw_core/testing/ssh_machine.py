@@ -191,7 +191,7 @@ def a_release(path: Path, platform: str = "linux-amd64") -> Path:
     """A file that says of itself what a release does, and runs this program."""
     llmgw = Path(sys.executable).with_name("llmgw")
     path.write_text(
-        f'#!/bin/sh\n# llmgw 0.1.0 for {platform} (v0.1.0, 0123abcd).\nexec {shlex.quote(str(llmgw))} "$@"\n'
+        f'#!/bin/sh\n# llmgw-0.1.0 for {platform} (v0.1.0, 0123abcd).\nexec {shlex.quote(str(llmgw))} "$@"\n'
     )
     path.chmod(0o755)
     return path
