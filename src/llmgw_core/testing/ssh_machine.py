@@ -35,6 +35,7 @@ mkdir "$1/upper" "$1/work" "$1/root"
 mount -t overlay -o lowerdir=/,upperdir="$1/upper",workdir="$1/work" overlay "$1/root"
 mount -t proc proc "$1/root/proc"
 mount --rbind /dev "$1/root/dev"
+mkdir -p "$1/root/run/sshd"
 shift_to=$1/root; shift
 while [ $# -gt 0 ] && [ "$1" != -- ]; do mkdir -p "$shift_to$1"; mount --rbind "$1" "$shift_to$1"; shift; done
 shift
@@ -164,7 +165,6 @@ def ssh_machine(directory: Path) -> Iterator[SshMachine]:
         make_key(keys / name)
     machine = SshMachine(directory, free_port(), keys)
     (directory / "sshd_config").write_text(_CONFIG.format(port=machine.port, keys=keys, authorized=_AUTHORIZED))
-    os.makedirs("/run/sshd", exist_ok=True)
     try:
         machine.start()
         machine.prepare()
