@@ -11,7 +11,7 @@ import pytest
 from llmgw_core.model.identity import Identity, Role
 from llmgw_core.onboard.awaiting import parse_heard
 from llmgw_core.onboard.certificate import Standing, why_new_certificate
-from llmgw_core.onboard.checks import find_notes, find_problems
+from llmgw_core.onboard.checks import chosen_release, find_notes, find_problems
 from llmgw_core.onboard.facts import Facts, Family, Machine, Release, ServerSeen
 from llmgw_core.onboard.probe import ANCHORS, TOOLS, marker_of, parse_probe
 from llmgw_core.onboard.request import ETC, SETTINGS, UNFINISHED, UNIT, Login, NodeRequest
@@ -74,6 +74,15 @@ def test_each_problem_is_one_line_with_its_way_out(facts: Facts, said: str) -> N
     (problem,) = find_problems(REQUEST, facts)
     assert said in problem
     assert "\n" not in problem
+
+
+def test_a_file_for_another_platform_is_not_needed_where_the_machine_has_its_own() -> None:
+    has_own = attrs.evolve(GOOD, release_says="llmgw 0.1.0 (v0.1.0, 0123abcd)")
+    arm, runs = attrs.evolve(has_own, architecture="aarch64"), attrs.evolve(RELEASE_FILE, given=False)
+    assert chosen_release(runs, arm) is None
+    assert chosen_release(runs, attrs.evolve(arm, release_says="")) == runs
+    assert chosen_release(runs, has_own) == runs
+    assert chosen_release(RELEASE_FILE, arm) == RELEASE_FILE
 
 
 NOTES = {

@@ -98,7 +98,7 @@ def _find_server_problems(request: NodeRequest, facts: Facts) -> Iterator[str]:
 def _find_release_problems(request: NodeRequest, facts: Facts) -> Iterator[str]:
     release, machine = facts.release, facts.machine
     if release is None:
-        if machine is not None and not machine.release_says.startswith("llmgw "):
+        if machine is not None and not _has_llmgw(machine):
             yield _no_release(request, machine)
         return
     if release.trouble:
@@ -107,6 +107,17 @@ def _find_release_problems(request: NodeRequest, facts: Facts) -> Iterator[str]:
         yield f"{release.path} is for {release.platform}, and {request.login.address} is {reason}: take that one's file"
     if machine is not None and not machine.python:
         yield _no_python(request, machine)
+
+
+def chosen_release(release: Release | None, machine: Machine) -> Release | None:
+    """The file that runs here may be for another platform than the machine, which may have its own already."""
+    if release is None or release.given or not _has_llmgw(machine):
+        return release
+    return None if _why_not_for(release, machine) else release
+
+
+def _has_llmgw(machine: Machine) -> bool:
+    return machine.release_says.startswith("llmgw ")
 
 
 def _no_release(request: NodeRequest, machine: Machine) -> str:

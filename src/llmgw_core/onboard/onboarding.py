@@ -16,7 +16,7 @@ from attrs import define, field, frozen
 from llmgw_core.errors import LlmgwError
 from llmgw_core.model.identity import Identity, Role
 from llmgw_core.onboard.certificate import Standing, describe_kept, why_new_certificate
-from llmgw_core.onboard.checks import find_notes, find_problems, name_problem, server_of
+from llmgw_core.onboard.checks import chosen_release, find_notes, find_problems, name_problem, server_of
 from llmgw_core.onboard.facts import Facts, Machine, Release, ServerSeen
 from llmgw_core.onboard.installing import Installing, Say
 from llmgw_core.onboard.known_hosts import fingerprint_of
@@ -127,6 +127,7 @@ def look(request: NodeRequest, site: Site) -> Iterator[Onboarding]:
     release = None if request.command else look_at_release(site.binary)
     with _reached(request, site, troubles) as session:
         machine = _look_at_machine(session, request, authority, troubles)
+        release = release if machine is None else chosen_release(release, machine)
         facts = Facts(
             troubles=tuple(troubles),
             authority_notes=notes,
