@@ -14,6 +14,7 @@ import time
 import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -24,6 +25,7 @@ from attrs import define, field
 from llmgw_core.cli.asking import ask
 from llmgw_core.cli.context import Context
 from llmgw_core.cli.onboard_node import main
+from llmgw_core.pki.authority import Authority
 from llmgw_core.testing.fake_infiniband import an_adapter, write_tree
 from llmgw_core.testing.machine import fill
 from llmgw_core.testing.running_node import free_port
@@ -369,6 +371,16 @@ def test_f15_a_server_whose_certificate_has_another_name_is_refused(site: Site, 
     (problem,) = site.refused(bare, "--server", f"https://localhost:{site.port}")
     assert "is valid for IP:127.0.0.1, and the node would look for DNS:localhost" in problem
     assert "--dns localhost" in problem
+
+
+def test_f20_an_authority_that_has_ended_or_is_not_there_is_told(site: Site, bare: SshMachine, tmp_path: Path) -> None:
+    Authority.create(tmp_path / "old", datetime(2020, 1, 1, tzinfo=UTC), days=30)
+    (problem, _) = sorted(site.refused(bare, "--ca-dir", str(tmp_path / "old")), key=lambda each: "expired" not in each)
+    assert "the authority's own certificate expired on 2020-01-31" in problem
+    (problem,) = site.refused(bare, "--ca-dir", str(tmp_path / "none"))
+    assert "there is no authority in" in problem
+    assert "--ca-dir names another" in problem
+    assert not (tmp_path / "none").exists()
 
 
 def test_a_control_plane_of_another_authority_is_told_here_or_by_the_agents_log(
