@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -84,8 +85,13 @@ class SshMachine:
             raise
 
     def stop(self) -> None:
-        if self._process is not None:
-            self._process.kill()  # and with it its child, and with that one all of its processes
+        if self._process is None or self._process.poll() is not None:
+            return
+        try:
+            os.kill(self._pid, signal.SIGKILL)  # the first of its processes, and with it all others
+            self._process.wait(DEADLINE_S)
+        except (OSError, IndexError, subprocess.TimeoutExpired):
+            self._process.kill()
             self._process.wait(DEADLINE_S)
 
     def change_host_key(self) -> None:
