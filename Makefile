@@ -3,11 +3,12 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+RELEASE_VENV := .venv-release
 ENGINES := vllm sglang llamacpp sim
 DISTRIBUTIONS := . $(ENGINES:%=plugins/%)
 PROJECTS := pyproject.toml $(ENGINES:%=plugins/%/pyproject.toml)
 
-.PHONY: demo test check format bench bench-peers engines engines-vllm surfaces wheels clean
+.PHONY: demo test check format bench bench-peers engines engines-vllm surfaces wheels release release-lock release-check clean
 
 # Show the main job on real input.
 demo: $(VENV)/.installed
@@ -60,8 +61,27 @@ wheels: $(VENV)/.developing
 	rm -rf dist
 	for each in $(DISTRIBUTIONS); do $(BIN)/python -m build --outdir dist $$each || exit 1; done
 
+# Everything that is released, from a clean commit under a tag: docs/how-to-release.md.
+release: $(RELEASE_VENV)/.installed
+	$(RELEASE_VENV)/bin/python -m tools.release
+
+# Lock anew what a release bundles, and what makes it.
+release-lock: $(VENV)/.developing
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m tools.release.lock
+
+# Two releases in two places have the same bytes, and the files run: minutes, network, root for the bare trees.
+release-check: $(VENV)/.developing
+	LLMGW_RELEASE_CHECK=1 $(BIN)/python -m pytest -s -o faulthandler_timeout=0 tests/release
+
 clean:
-	rm -rf $(VENV) .demo dist build
+	rm -rf $(VENV) $(RELEASE_VENV) .demo dist build
+
+# Its tools are locked, and apart from those that developers use.
+$(RELEASE_VENV)/.installed: requirements-release.txt
+	rm -rf $(RELEASE_VENV)
+	$(PYTHON) -m venv $(RELEASE_VENV)
+	$(RELEASE_VENV)/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes --requirement $<
+	touch $@
 
 $(VENV)/.installed: $(PROJECTS)
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "llmgw needs Python 3.11 or newer: make PYTHON=...")'

@@ -123,7 +123,8 @@ def entry(name: str, plugin: Any, distribution: str | None = None, group: str = 
     module.plugin = plugin  # type: ignore[attr-defined]
     sys.modules[module.__name__] = module
     made = EntryPoint(name, f"{module.__name__}:plugin", group)
-    dist = SimpleNamespace(name=distribution or f"llmgw-engine-{name}", version="1.2")
+    name_of_it = distribution or f"llmgw-engine-{name}"
+    dist = SimpleNamespace(name=name_of_it, version="1.2", locate_file=lambda path: f"/site/{path}")
     return made._for(dist)  # type: ignore[attr-defined,no-any-return]
 
 

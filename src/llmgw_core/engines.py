@@ -29,6 +29,10 @@ class LoadedPlugin:
     info: EngineInfo
     distribution: str
     version: str
+    place: str = ""
+    """Where it comes from: a wheel beside the file `llmgw`, inside that file, or a directory that pip filled."""
+    built_from: str = ""
+    """The tag and commit that it was built from, or `development`."""
 
 
 @frozen
@@ -36,6 +40,7 @@ class SitePlugin:
     name: str
     distribution: str
     version: str
+    place: str = ""
 
 
 @frozen

@@ -7,6 +7,7 @@ are both refused, since nobody could say which one ran; a site plugin wraps an e
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Collection, Iterable, Sequence
 from contextlib import redirect_stdout
@@ -15,8 +16,10 @@ from typing import TYPE_CHECKING
 import pluggy
 
 from llmgw_core import hooks
+from llmgw_core.built_from import built_from
 from llmgw_core.engine import ENGINE_API, EngineInfo, Program
 from llmgw_core.engines import Engines, LoadedPlugin, RefusedPlugin, SitePlugin
+from llmgw_core.plugin_directory import Beside, put_before
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -41,33 +44,38 @@ def load_engines(only: Collection[str] | None = None) -> Engines:
     """
     from importlib.metadata import entry_points  # not at the top: `llmgw --help` does not need it
 
+    beside = put_before(os.environ)
     found = tuple(entry_points(group=ENGINE_GROUP))
-    return load_entry_points(found, tuple(entry_points(group=SITE_GROUP)), only)
+    return load_entry_points(found, tuple(entry_points(group=SITE_GROUP)), only, beside)
 
 
 def load_entry_points(
-    engines: Sequence[EntryPoint], site: Sequence[EntryPoint] = (), only: Collection[str] | None = None
+    engines: Sequence[EntryPoint],
+    site: Sequence[EntryPoint] = (),
+    only: Collection[str] | None = None,
+    beside: Beside = Beside(),  # noqa: B008 - frozen
 ) -> Engines:
     """As `load_engines`, from given entry points."""
     manager = pluggy.PluginManager("llmgw")
     manager.add_hookspecs(hooks)
-    refused: list[RefusedPlugin] = []
+    refused = list(beside.refused)
     loaded: list[LoadedPlugin] = []
     for entry in sorted(engines, key=lambda entry: (entry.name, _distribution(entry))):
         if only is not None and entry.name not in only:
             continue
         try:
             _refuse_duplicate(entry, engines)
-            loaded.append(LoadedPlugin(_load_engine(manager, entry), *_provenance(entry)))
+            info, place = _load_engine(manager, entry), beside.place_of(_root(entry))
+            loaded.append(LoadedPlugin(info, *_provenance(entry), place, built_from(entry.module)))
         except _Refusal as refusal:
-            refused.append(RefusedPlugin(entry.name, *_provenance(entry), refusal.why, refusal.way_out))
+            refused.append(_refused(entry, refusal, beside))
     wrapping: list[SitePlugin] = []
     for entry in site:
         try:
             _load_site(manager, entry)
-            wrapping.append(SitePlugin(entry.name, *_provenance(entry)))
+            wrapping.append(SitePlugin(entry.name, *_provenance(entry), beside.place_of(_root(entry))))
         except _Refusal as refusal:
-            refused.append(RefusedPlugin(entry.name, *_provenance(entry), refusal.why, refusal.way_out))
+            refused.append(_refused(entry, refusal, beside))
     return Engines(manager, loaded, wrapping, refused, {entry.name for entry in engines})
 
 
@@ -77,6 +85,17 @@ def _distribution(entry: EntryPoint) -> str:
 
 def _provenance(entry: EntryPoint) -> tuple[str, str]:
     return _distribution(entry), entry.dist.version if entry.dist else "unknown version"
+
+
+def _root(entry: EntryPoint) -> str:
+    """The directory that the distribution's modules lie in; empty where nobody knows."""
+    return str(entry.dist.locate_file("")) if entry.dist else ""
+
+
+def _refused(entry: EntryPoint, refusal: _Refusal, beside: Beside) -> RefusedPlugin:
+    wheel = beside.wheels.get(_root(entry))
+    way_out = f"remove {wheel}, or put another release of it there" if wheel else refusal.way_out
+    return RefusedPlugin(entry.name, *_provenance(entry), refusal.why, way_out)
 
 
 def _refuse_duplicate(entry: EntryPoint, engines: Iterable[EntryPoint]) -> None:

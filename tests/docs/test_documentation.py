@@ -125,7 +125,7 @@ def test_the_how_tos_plugin_keeps_the_contract(acme: Path) -> None:
 def test_the_how_tos_plugins_are_checked_and_applied(acme: Path) -> None:
     llmgw = Path(sys.executable).with_name("llmgw")
     listed = run(llmgw, "engines", path=acme)
-    assert re.search(r"^acme +llmgw-engine-acme 0\.1\.0 +3\.0$", listed, re.MULTILINE)
+    assert re.search(r"^acme +llmgw-engine-acme 0\.1\.0 +\S+ +3\.0$", listed, re.MULTILINE)
     assert "site plugin numa: acme-site 0.1.0" in listed
     assert "refused" not in listed
     options = ("model", "name", "host", "port", "tensor-parallel-size", "ctx", "max-sequences")

@@ -24,9 +24,9 @@ OPERATOR_ERROR = 2
 
 def _print_version(context: click.Context, _: click.Parameter, wanted: bool) -> None:
     if wanted and not context.resilient_parsing:
-        from importlib.metadata import version
+        from llmgw_core.built_from import version_line
 
-        click.echo(f"llmgw {version('llmgw-core')}")
+        click.echo(version_line("llmgw", "llmgw-core", "llmgw_core"))
         context.exit()
 
 
@@ -44,6 +44,8 @@ def _print_version(context: click.Context, _: click.Parameter, wanted: bool) -> 
         "demo": ("llmgw_core.demo.app:demo", "Show a whole fleet on this machine, with made-up hardware."),
         "gateway": ("llmgw_core.cli.gateway:gateway", "Run a gateway, the address that users call."),
         "engines": ("llmgw_core.cli.plugins:engines", "List the engine plugins, loaded and refused."),
+        "units": ("llmgw_core.cli.units:units", "Print the systemd unit of the agent, the control plane, a gateway."),
+        "weights": ("llmgw_core.cli.weights:weights", "Prove that a copy of a model's weights is whole."),
     },
     context_settings={"help_option_names": ["-h", "--help"]},
 )

@@ -69,11 +69,12 @@ def _from_options(
     if fabrics:
         values["fabrics"] = list(fabrics)
     if programs:
-        values["engines"] = dict(_split(program) for program in programs)
+        values["engines"] = dict(split_program(program) for program in programs)
     return values
 
 
-def _split(text: str) -> tuple[str, str]:
+def split_program(text: str) -> tuple[str, str]:
+    """Of `--engine`."""
     program, joint, command = text.partition("=")
     if not (program and joint and command):
         raise click.UsageError(f"--engine {text!r}: write PROGRAM=COMMAND, for example vllm=/opt/vllm/bin/vllm")

@@ -49,7 +49,10 @@ class Context:
 
 
 def default_file() -> Path:
-    return Path(os.environ.get("LLMGW_CONTEXT") or Path.home() / ".llmgw" / "context.toml")
+    home = os.path.expanduser("~")
+    if home == "~":  # neither HOME nor an entry in passwd: a container's user, a bare tree
+        home = "/"
+    return Path(os.environ.get("LLMGW_CONTEXT") or f"{home}/.llmgw/context.toml")
 
 
 @click.command()

@@ -39,6 +39,7 @@ from llmgw_core.cli.lazy import LazyGroup
         "scale": ("llmgw_core.cli.deploying:scale", "Run another number of replicas of a model."),
         "undrain": ("llmgw_core.cli.draining:undrain", "Let a node take replicas again."),
         "use": ("llmgw_core.cli.context:use", "Write the context file, so that commands need no flags."),
+        "weights": ("llmgw_core.cli.weights:ctl_weights", "Say on which nodes a model's weights are, whole."),
     },
 )
 @click.option("--server", metavar="https://HOST:7443", help="The control plane, instead of the context file's.")

@@ -38,9 +38,7 @@ def keys() -> None:
 
 @keys.command()
 @click.argument("name")
-@click.option(
-    "--expires", callback=_seconds, metavar="DURATION", help="How long it is good: 30d, 12h."
-)
+@click.option("--expires", callback=_seconds, metavar="DURATION", help="How long it is good: 30d, 12h.")
 @click.option("--model", "models", multiple=True, metavar="MODEL", help="A model that it may use. Without: all.")
 @click.option("--rpm", type=click.IntRange(1, 1_000_000), help="Requests in a minute. Without: no limit.")
 @click.option("--concurrent", type=click.IntRange(1, 1_000_000), help="Requests in flight. Likewise.")

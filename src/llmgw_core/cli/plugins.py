@@ -27,13 +27,13 @@ def engines(as_json: bool) -> None:
     if not found.loaded:
         show("no engine plugin is in use; install one, for example: pip install llmgw-engine-vllm")
     rows = [
-        (each.info.name, f"{each.distribution} {each.version}", ", ".join(each.info.checked_versions))
+        (each.info.name, f"{each.distribution} {each.version}", each.place, ", ".join(each.info.checked_versions))
         for each in found.loaded
     ]
     if rows:
-        show(render_table(("ENGINE", "PLUGIN", "CHECKED AGAINST"), rows))
+        show(render_table(("ENGINE", "PLUGIN", "FROM", "CHECKED AGAINST"), rows))
     for wrapper in found.site:
-        show(f"site plugin {wrapper.name}: {wrapper.distribution} {wrapper.version}")
+        show(f"site plugin {wrapper.name}: {wrapper.distribution} {wrapper.version}, from {wrapper.place}")
     for refused in found.refused:
         show(str(refused))
 
@@ -45,13 +45,16 @@ def _plain(found: Engines) -> dict[str, Any]:
                 "engine": each.info.name,
                 "distribution": each.distribution,
                 "version": each.version,
+                "built_from": each.built_from,
+                "place": each.place,
                 "api": each.info.api,
                 "checked_versions": list(each.info.checked_versions),
             }
             for each in found.loaded
         ],
         "site": [
-            {"name": each.name, "distribution": each.distribution, "version": each.version} for each in found.site
+            {"name": each.name, "distribution": each.distribution, "version": each.version, "place": each.place}
+            for each in found.site
         ],
         "refused": [
             {

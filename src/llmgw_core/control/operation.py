@@ -20,6 +20,7 @@ from llmgw_core.control.plane import Plane
 from llmgw_core.control.replica_view import explain_model, list_models, list_replicas, show_replica
 from llmgw_core.control.revocation import list_revocations, revoke, unrevoke
 from llmgw_core.control.view import fabric_views, node_view, node_views
+from llmgw_core.control.weights_view import show_weights
 from llmgw_core.errors import LlmgwError
 from llmgw_core.store.change import NodeRemoved
 from llmgw_core.store.database import Database
@@ -103,6 +104,7 @@ OPERATIONS: Mapping[str, Callable[[Plane, str, Arguments], Awaitable[Any]]] = {
     "replicas": list_replicas,
     "replica": show_replica,
     "explain": explain_model,
+    "weights": show_weights,
     "log": read_log,
     "drain": drain,
     "undrain": undrain,

@@ -2,7 +2,8 @@
 
 In: a model's `source`.  Out: one line that says what is wrong, or nothing. Synchronous, and a network file system in
 trouble may keep it waiting: call it in a thread that may be abandoned.
-Rules: what is not known to be wrong is right; headers are read, never tensors; it raises nothing.
+Rules: what is not known to be wrong is right; a manifest that lies beside the weights is believed, by its sizes;
+headers are read, never tensors; it raises nothing.
 """
 
 from __future__ import annotations
@@ -13,12 +14,11 @@ import stat
 from pathlib import Path
 
 from llmgw_core.discovery.gguf import Split, check_gguf
+from llmgw_core.discovery.gguf_parts import PART, part_name
+from llmgw_core.discovery.manifest_look import check_by_manifest
 from llmgw_core.discovery.model_directory import check_directory
 from llmgw_core.discovery.safetensors import check_safetensors
 from llmgw_core.discovery.weight_file import Unusable, opened, shown, why_not
-
-# llama.cpp, llama_split_path: "%s-%05d-of-%05d.gguf", numbers from 1.
-_PART = re.compile(r"(.*)-(\d{5})-of-(\d{5})\.gguf", re.DOTALL)
 
 
 def look_at_weights(source: str) -> str:
@@ -40,6 +40,7 @@ def _check(path: Path) -> None:
         raise Unusable(why_not(path, error)) from error
     except ValueError as error:  # a NUL, or what cannot be encoded
         raise Unusable("cannot be a path") from error
+    check_by_manifest(path, is_directory=stat.S_ISDIR(mode))
     if stat.S_ISDIR(mode):
         check_directory(path)
     elif path.suffix == ".safetensors":
@@ -50,9 +51,9 @@ def _check(path: Path) -> None:
 
 
 def _check_gguf_parts(path: Path) -> None:
-    named = _PART.fullmatch(path.name)
+    named = PART.fullmatch(path.name)
     if named and int(named[2]) != 1:
-        raise Unusable(f"is part {int(named[2])} of {int(named[3])}; name the first: {_part(named, 1)}")
+        raise Unusable(f"is part {int(named[2])} of {int(named[3])}; name the first: {part_name(named, 1)}")
     said = _read_part(path)
     if said.count > 1 and (named is None or int(named[3]) != said.count):
         raise Unusable(f"is part {said.number + 1} of {said.count}, but its name does not end as that of such a part")
@@ -61,7 +62,7 @@ def _check_gguf_parts(path: Path) -> None:
 
 
 def _check_other_parts(directory: Path, named: re.Match[str]) -> None:
-    others = [_part(named, number) for number in range(2, int(named[3]) + 1)]
+    others = [part_name(named, number) for number in range(2, int(named[3]) + 1)]
     # Listing them first: the names of all that are missing help more than the first one's.
     missing = [name for name in others if not os.path.lexists(directory / name)]
     if missing:
@@ -72,10 +73,6 @@ def _check_other_parts(directory: Path, named: re.Match[str]) -> None:
             _read_part(directory / name)
         except Unusable as error:
             raise Unusable(str(error), name) from error
-
-
-def _part(named: re.Match[str], number: int) -> str:
-    return f"{named[1]}-{number:05}-of-{named[3]}.gguf"
 
 
 def _read_part(path: Path) -> Split:

@@ -1,0 +1,81 @@
+"""Host keys: lines of a known_hosts file, and what is said when one changed."""
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from llmgw_core.onboard.known_hosts import fingerprint_of, is_key, is_named, lines_of, with_lines
+from llmgw_core.onboard.request import Login
+from llmgw_core.onboard.ssh import ssh_words
+from llmgw_core.onboard.words import explain_ssh
+from llmgw_core.testing.ssh_machine import make_key
+
+LOGIN = Login(address="10.0.0.144")
+CHANGED = """\
+@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@
+@    WARNING: REMOTE HOST IDENTIFICATION HAS CHANGED!     @
+@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@
+The fingerprint for the ED25519 key sent by the remote host is
+SHA256:uNiVztksCsDhcc0u9e8BrrQtSW2XuvU5ZFcnvL1XfWY.
+Host key verification failed.
+"""
+
+
+def test_a_fingerprint_is_the_one_that_ssh_keygen_prints(tmp_path: Path) -> None:
+    make_key(tmp_path / "key")
+    public = (tmp_path / "key.pub").read_text()
+    said = subprocess.run(["ssh-keygen", "-lf", tmp_path / "key.pub"], check=True, capture_output=True, text=True)
+    assert fingerprint_of(public) == f"ED25519 {said.stdout.split()[1]}"
+    assert fingerprint_of(f"10.0.0.144 {public}") == fingerprint_of(public)
+    line = f"10.0.0.144 {public}"
+    assert all(is_named([line], wanted) for wanted in (public, said.stdout.split()[1], fingerprint_of(public)))
+    assert not is_named([line], "SHA256:other")
+    assert is_key(public)
+    assert not is_key("whatever")
+
+
+def test_a_key_is_known_by_what_the_operator_wrote_whatever_the_users_own_configuration_says() -> None:
+    words = ssh_words(Login(address="Node04", port=2222, user="ops", identity="/k"), "/tmp/p", "yes")
+    assert "HostKeyAlias=[node04]:2222" in words
+    assert words[-2:] == ("--", "Node04")
+    assert "NoHostAuthenticationForLocalhost=no" in words
+    checking = [word for word in words if word.startswith("StrictHostKeyChecking=")]
+    assert checking == ["StrictHostKeyChecking=yes"]
+
+
+def test_a_hosts_lines_are_those_of_its_very_name() -> None:
+    text = "10.0.0.14 a 1\n10.0.0.144 b 2\n[10.0.0.144]:2222 c 3\n"
+    assert lines_of(text, "10.0.0.144") == ("10.0.0.144 b 2",)
+    assert lines_of(text, Login(address="10.0.0.144", port=2222).known_name) == ("[10.0.0.144]:2222 c 3",)
+    assert with_lines(text, ["10.0.0.144 b 2", "x y z"]) == f"{text}x y z\n"
+
+
+@pytest.mark.parametrize(
+    "said", [CHANGED, "No ED25519 host key is known for x and you have requested strict checking."]
+)
+def test_f26_a_changed_key_is_told_with_the_command_that_forgets_the_old_one(said: str) -> None:
+    told = explain_ssh(Login(address="10.0.0.144", port=2222), said, "/root/my keys/known_hosts")
+    assert told.endswith("ssh-keygen -R '[10.0.0.144]:2222' -f '/root/my keys/known_hosts'")
+    assert "no certificate was issued" in told
+    assert ("SHA256:uNiVztksCsDhcc0u9e8BrrQtSW2XuvU5ZFcnvL1XfWY" in told) == (said is CHANGED)
+
+
+@pytest.mark.parametrize(
+    ("said", "way"),
+    [
+        ("root@h: Permission denied (publickey).", "~/.ssh/authorized_keys"),
+        ("ssh: connect to host h port 22: Connection refused", "is sshd started?"),
+        ("ssh: connect to host h port 22: Connection timed out", "is it on?"),
+        ("ssh: connect to host h port 22: No route to host", "is it on?"),
+        ("ssh: Could not resolve hostname h: Name or service not known", "give its address"),
+        ("kex_exchange_identification: Connection closed by remote host", "does it let this host in"),
+        ("Permissions 0644 for 'k' are too open.\nWARNING: UNPROTECTED PRIVATE KEY FILE!", "chmod 600"),
+        ("", ""),
+    ],
+)
+def test_what_ssh_says_has_its_way_out(said: str, way: str) -> None:
+    told = explain_ssh(LOGIN, f"Warning: Permanently added 'h' (ED25519) to the list of known hosts.\n{said}", "k")
+    assert told.startswith("ssh does not reach root at 10.0.0.144")
+    assert way in told
+    assert "Permanently added" not in told

@@ -1,0 +1,38 @@
+"""`python -m tools.release`: a release from the tag of this checkout, into `dist/`. Run by `make release`."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+
+from tools.release.git import read_projects, read_tree
+from tools.release.tag import Refused, decide
+
+
+def main(root: Path) -> int:
+    try:
+        release = decide(read_tree(root), read_projects(root))
+        from tools.release.making import make  # a refusal needs none of its tools
+
+        with tempfile.TemporaryDirectory(prefix="llmgw-release-") as work:
+            place = _put(make(release, root, Path(work)), root / "dist" / release.title)
+    except Refused as why:
+        print(f"llmgw release: {why}", file=sys.stderr)
+        return 2
+    for file in sorted(place.iterdir()):
+        print(f"{file.stat().st_size:>12,}  {file.relative_to(root)}")
+    return 0
+
+
+def _put(made: Path, place: Path) -> Path:
+    """Move what is whole to its place, over what an earlier run left there."""
+    place.parent.mkdir(exist_ok=True)
+    shutil.rmtree(place, ignore_errors=True)
+    shutil.copytree(made, place)
+    return place
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path.cwd()))
