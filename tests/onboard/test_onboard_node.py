@@ -346,6 +346,25 @@ def test_f18_a_name_that_is_no_label_is_refused_before_anything_is_done_with_it(
     assert (site.ssh_log.read_text() if site.ssh_log.exists() else "") == before
 
 
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"", "is no file of a release"),
+        (b"# llmgw\n\nllmgw runs vLLM\n", "is no file of a release"),
+        (b"\x7fELF\2\1\1" + bytes(100), "is no file of a release"),
+        (b"#!/bin/sh\n# llmgw-0.1.0 for linux-amd64 (v0.1.0, 0123abcd).\nexec true\n", "is cut short"),
+    ],
+    ids=["empty", "a page", "a program", "cut"],
+)
+def test_what_is_no_release_is_refused_before_anything_is_done(
+    site: Site, bare: SshMachine, content: bytes, said: str
+) -> None:
+    file = site.directory / "no-release"
+    file.write_bytes(content)
+    (problem,) = site.refused(bare, "--binary", str(file))
+    assert said in problem
+
+
 def test_all_that_is_wrong_with_a_machine_is_told_at_once(site: Site, bare: SshMachine) -> None:
     arm = str(a_release(site.directory / "arm", "linux-arm64"))
     bare.path("/run/systemd/system").rename(bare.path("/run/systemd/away"))
@@ -467,8 +486,7 @@ def test_an_upgrade_replaces_the_release_whole_and_reloads_no_units(site: Site, 
     assert machine.read("/usr/local/bin/llmgw").endswith("# newer\n")
     assert tomllib.loads(machine.read("/etc/llmgw/agent.toml"))["serve_ports"] == "20000-20099"
 
-    broken = site.directory / "broken"
-    broken.write_text("#!/bin/sh\necho no such interpreter >&2\nexit 1\n")
+    broken = a_release(site.directory / "broken", script="echo no such interpreter >&2\nexit 1\n")
     ended = site.onboard(machine, "--binary", str(broken), "--wait", "0", node="upgraded", wanted=1)
     assert "no such interpreter" in ended.stderr
     assert machine.read("/usr/local/bin/llmgw").endswith("# newer\n")

@@ -78,3 +78,8 @@ def test_a_plugin_that_needs_another_core_is_not_released_with_this_one() -> Non
         "plugins/vllm/pyproject.toml needs llmgw-core<0.2,>=0.1, and the core is 0.2.0: "
         "change one of them, commit, and tag that commit"
     )
+
+
+def test_a_wrong_tag_beside_the_right_one_is_refused() -> None:
+    with pytest.raises(Refused, match="has the tag v9 too, which is no version of it: git tag -d v9"):
+        decide(evolve(TREE, tags=("v0.1.0", "v9")), PROJECTS)

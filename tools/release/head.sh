@@ -25,7 +25,20 @@ takes_files() {
     [ -n "$1" ] && (umask 022 && mkdir -p "$1" 2>/dev/null) && [ -w "$1" ] && is_ours "$1"
 }
 
+check_platform() {
+    case "$(uname -s)-$(uname -m)" in
+    Linux-x86_64) here=linux-amd64 ;;
+    Linux-aarch64) here=linux-arm64 ;;
+    Darwin-arm64) here=darwin-arm64 ;;
+    *) here=$(uname -sm) ;;
+    esac
+    [ "$here" = "@TARGET@" ] || refuse "this file is for @TARGET@, and this is $here: take that one's file"
+}
+
 choose_python() {
+    if [ -n "${LLMGW_PYTHON:-}" ] && ! "$LLMGW_PYTHON" -c '' 2>/dev/null; then
+        refuse "LLMGW_PYTHON=$LLMGW_PYTHON does not run"
+    fi
     for python in ${LLMGW_PYTHON:-python3 python3.14 python3.13 python3.12 python3.11}; do
         if "$python" -I -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 15))' 2>/dev/null; then
             return
@@ -84,6 +97,7 @@ else
     elif takes_files "$3"; then cache=$3
     else refuse "there is no directory of ours to unpack into (tried: $1 $3): set LLMGW_CACHE to one"
     fi
+    check_platform
     choose_python
     unpack "$cache" || refuse "it could not be unpacked into $cache"
 fi

@@ -85,6 +85,11 @@ def decide(tree: Tree, projects: Mapping[str, Project]) -> Release:
     fitting = [project for project in projects.values() if project.tag in tree.tags]
     if not fitting:
         raise Refused(_why_no_tag(tree, core, projects))
+    strange = [tag for tag in tree.tags if _is_ours(tag, projects) and tag not in {each.tag for each in fitting}]
+    if strange:
+        raise Refused(
+            f"commit {short} has the tag {strange[0]} too, which is no version of it: git tag -d {strange[0]}"
+        )
     if core in fitting:
         _check_plugins(core, projects)
         rest = tuple(project for project in projects.values() if project is not core)
@@ -114,7 +119,7 @@ def _why_no_tag(tree: Tree, core: Project, projects: Mapping[str, Project]) -> s
 
 def _is_ours(tag: str, projects: Mapping[str, Project]) -> bool:
     prefixes = [project.tag.removesuffix(project.version) for project in projects.values()]
-    return any(tag.startswith(prefix) for prefix in prefixes)
+    return any(tag.startswith(prefix) and tag.removeprefix(prefix)[:1].isdigit() for prefix in prefixes)
 
 
 def _project_of(tag: str, projects: Mapping[str, Project]) -> Project:

@@ -125,9 +125,15 @@ def _request(
     )
 
 
+MOST_DAYS = 36500
+"""As the authority has it."""
+
+
 def _site(operator: _Operator, dry_run: bool, **options: Any) -> Site:
     from llmgw_core.onboard.onboarding import Site
 
+    if not 1 <= options["days"] <= MOST_DAYS:
+        raise click.UsageError(f"--days {options['days']}: give 1 to {MOST_DAYS}")
     return Site(
         ca_dir=options["ca_dir"],
         known_hosts=options["known_hosts"] or options["ca_dir"] / "known_hosts",

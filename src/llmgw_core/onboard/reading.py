@@ -10,6 +10,7 @@ import time
 from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
+from zipfile import is_zipfile
 
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature
@@ -40,10 +41,11 @@ def look_at_release(given: Path | None) -> Release | None:
     try:
         with path.open("rb") as file:
             head = file.read(_HEAD_BYTES)
-        if not head:
-            return Release(str(path), trouble="is empty: name a release's file", given=given is not None)
         found = _PLATFORM.search(head)
-        size, named = path.stat().st_size, found[1].decode() if found else ""
+        if found is None or not is_zipfile(path):
+            why = "is no file of a release" if found is None else "is cut short: compare it with SHA256SUMS"
+            return Release(str(path), trouble=why, given=given is not None)
+        size, named = path.stat().st_size, found[1].decode()
         return Release(str(path.absolute()), digest_of(path), size, named, given=given is not None)
     except OSError as error:
         return Release(str(path), trouble=f"cannot be read: {error.strerror}", given=given is not None)

@@ -49,6 +49,8 @@ def state_of(before: str | None) -> str:
 
 
 def settings_problems(request: NodeRequest, before: str | None) -> tuple[str, ...]:
+    if NO_FABRIC in request.fabrics and len(request.fabrics) > 1:
+        return (f"--fabric {NO_FABRIC} means that it is on none, and others are named too: give one or the other",)
     try:
         render_settings(plan_values(request, before)).encode()
     except BadFile as error:

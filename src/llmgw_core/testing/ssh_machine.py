@@ -193,11 +193,13 @@ def _foreign(directory: Path) -> list[str]:
     return sorted(place for place in places if os.stat(place).st_dev != here)
 
 
-def a_release(path: Path, platform: str = "linux-amd64") -> Path:
-    """A file that says of itself what a release does, and runs this program."""
+EMPTY_ZIP = "PK\x05\x06" + "\0" * 18
+
+
+def a_release(path: Path, platform: str = "linux-amd64", script: str = "") -> Path:
+    """A file that says of itself what a release does, ends as one, and runs this program or that script."""
     llmgw = Path(sys.executable).with_name("llmgw")
-    path.write_text(
-        f'#!/bin/sh\n# llmgw-0.1.0 for {platform} (v0.1.0, 0123abcd).\nexec {shlex.quote(str(llmgw))} "$@"\n'
-    )
+    script = script or f'exec {shlex.quote(str(llmgw))} "$@"\n'
+    path.write_text(f"#!/bin/sh\n# llmgw-0.1.0 for {platform} (v0.1.0, 0123abcd).\n{script}{EMPTY_ZIP}")
     path.chmod(0o755)
     return path
