@@ -7,7 +7,6 @@ it in · 2 refused, and nothing was changed there · 128 and the signal's number
 from __future__ import annotations
 
 import signal
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,7 +19,7 @@ from llmgw_core.cli.ca import with_days
 from llmgw_core.cli.context import Context, default_file
 from llmgw_core.cli.output import show
 from llmgw_core.cli.printable import printable_text
-from llmgw_core.cli.progress import Progress, say
+from llmgw_core.cli.progress import Progress, run_script, say
 from llmgw_core.errors import LlmgwError
 
 if TYPE_CHECKING:
@@ -30,7 +29,6 @@ if TYPE_CHECKING:
     from llmgw_core.onboard.remaining import Fleet
     from llmgw_core.onboard.request import NodeRequest
 
-FAILED, REFUSED = 1, 2
 FACTS_S = 30.0
 """How long a node that is let in may take to say what it has."""
 
@@ -310,18 +308,5 @@ def _now() -> datetime:
 def main() -> None:
     """The command's entry point."""
     from llmgw_core.onboard.onboarding import NotOnboarded
-    from llmgw_core.provision.commands import Interrupted, signals_raise
 
-    try:
-        with signals_raise():
-            onboard_node(prog_name="llmgw-onboard-node", standalone_mode=False)
-    except Interrupted as error:
-        say(f"interrupted by {error}")
-        sys.exit(128 + error.number)
-    except click.ClickException as error:
-        error.show()
-        sys.exit(error.exit_code)
-    except LlmgwError as error:
-        for line in str(error).splitlines():
-            say(line)
-        sys.exit(FAILED if isinstance(error, NotOnboarded) else REFUSED)
+    run_script(onboard_node, "llmgw-onboard-node", NotOnboarded)

@@ -8,6 +8,28 @@ import click
 from attrs import define
 
 from llmgw_core.cli.printable import printable_text
+from llmgw_core.errors import LlmgwError
+
+FAILED, REFUSED = 1, 2
+
+
+def run_script(command: click.Command, name: str, not_done: type[LlmgwError]) -> None:
+    """An entry point of its own. Exits 1 for `not_done`, 2 for every other refusal, 128 and its number for a signal."""
+    from llmgw_core.provision.commands import Interrupted, signals_raise
+
+    try:
+        with signals_raise():
+            command(prog_name=name, standalone_mode=False)
+    except Interrupted as error:
+        say(f"interrupted by {error}")
+        sys.exit(128 + error.number)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(error.exit_code)
+    except LlmgwError as error:
+        for line in str(error).splitlines():
+            say(line)
+        sys.exit(FAILED if isinstance(error, not_done) else REFUSED)
 
 
 def say(line: str) -> None:

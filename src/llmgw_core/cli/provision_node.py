@@ -7,14 +7,13 @@ was changed · 128 and the signal's number when it was interrupted.
 from __future__ import annotations
 
 import shlex
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from llmgw_core.cli.printable import printable_text
-from llmgw_core.cli.progress import Progress, say
+from llmgw_core.cli.progress import Progress, run_script, say
 from llmgw_core.errors import LlmgwError
 
 if TYPE_CHECKING:
@@ -22,7 +21,6 @@ if TYPE_CHECKING:
     from llmgw_core.provision.request import MachineRequest
     from llmgw_core.provision.steps import Steps
 
-FAILED, REFUSED = 1, 2
 _DEFAULT_KEYS = Path("/root/.ssh/authorized_keys")
 
 
@@ -156,19 +154,6 @@ def _stays(request: MachineRequest) -> str:
 
 def main() -> None:
     """The command's entry point."""
-    from llmgw_core.provision.commands import Interrupted, signals_raise
     from llmgw_core.provision.making import NotMade
 
-    try:
-        with signals_raise():
-            provision_node(prog_name="llmgw-provision-node", standalone_mode=False)
-    except Interrupted as error:
-        say(f"interrupted by {error}")
-        sys.exit(128 + error.number)
-    except click.ClickException as error:
-        error.show()
-        sys.exit(error.exit_code)
-    except LlmgwError as error:
-        for line in str(error).splitlines():
-            say(line)
-        sys.exit(FAILED if isinstance(error, NotMade) else REFUSED)
+    run_script(provision_node, "llmgw-provision-node", NotMade)

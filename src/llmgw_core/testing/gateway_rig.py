@@ -2,6 +2,7 @@
 
 Rules: a wait that is not over after `DEADLINE_S` fails; nobody sweeps but `pass_time`, which sets the gateway's clock
 forward; when a rig ends, nothing may be counted as in flight, and the gateway may have met no fault of its own.
+Engines, clients and the gateway stand in one module, since every test needs the words of all three.
 """
 
 from __future__ import annotations
