@@ -228,3 +228,21 @@ def test_nobody_waits_for_a_gateway_that_has_said_goodbye(fleet: Fleet) -> None:
     fleet.gateway.daemon.signal(signal.SIGTERM)
     fleet.gateway.daemon.process.wait(10)
     assert json.loads(fleet.cluster.ctl("gateways", "--json")) == []
+
+
+def test_a_gateway_that_is_to_stop_says_so_and_takes_connections_for_a_while(tmp_path: Path) -> None:
+    with running_cluster(tmp_path) as cluster:
+        cluster.start_control()
+        gateway = cluster.start_gateway("gw", "--workers", "2", "--no-auth", "--stop-delay", "2")
+        wait_until(lambda: health(gateway)[0] == 200, "it has routes")
+        gateway.daemon.signal(signal.SIGTERM)
+        assert wait_until(lambda: health(gateway)[0] == 503 and health(gateway), "it says so") == (503, "stopping")
+        gateway.daemon.process.wait(10)
+        assert gateway.daemon.process.returncode == 0
+
+
+def health(gateway: Gateway) -> tuple[int, str]:
+    with closing(http.client.HTTPConnection(gateway.address, timeout=5)) as connection:
+        connection.request("GET", "/health")
+        answer = connection.getresponse()
+        return answer.status, json.load(answer)["status"]

@@ -101,7 +101,7 @@ async def test_usage_before_many_numbers_is_counted() -> None:
 
 
 async def test_the_metrics_can_be_read_and_are_right() -> None:
-    async with a_gateway(authenticates=True, metrics_need_key=False) as rig:
+    async with a_gateway(authenticates=True) as rig:
         engine = await rig.engine([answer(PLAIN)], [answer(status="400 No")], [stream_head(), event(1), Act.CLOSE])
         await rig.route(engine, name="org/m", keys=[user_key("secret")])
         key = "x-api-key: secret"
@@ -112,7 +112,7 @@ async def test_the_metrics_can_be_read_and_are_right() -> None:
         await client.rest()
         await rig.ask(post(wish("nope"), key))
         await rig.ask(post())
-        told = await rig.ask(get("/metrics"))
+        told = await rig.ask(get("/metrics", key))
         assert told.fields["content-type"].startswith("text/plain; version=0.0.4")
     families = {each.name: each for each in text_string_to_metric_families(told.body.decode())}
     labels = {"model": "org/m", "replica": "org/m/1"}

@@ -31,5 +31,3 @@ class DataSettings:
     """Per model."""
     retry_after_s: float = 5.0
     """What a client is told to wait where no replica is ready."""
-    metrics_need_key: bool = True
-    """Whether `/metrics` on the users' port asks for a key, where users need one."""

@@ -35,7 +35,6 @@ from llmgw_core.model.route import Affinity, ModelRoute, RouteTable, Target
 
 SWEEP_EVERY_S = 1.0
 _log = logging.getLogger("llmgw.gateway")
-RETRY_SOON_S = 5.0
 MOST_TARGETS = 1024
 """Known to be good, so that they are not looked at again."""
 _JSON_LIST = b"/v1/models"
@@ -131,9 +130,11 @@ class Worker:
             refusal = _judge_path(request.method, path)
             if refusal is not None:
                 return refusal
-            needs_key = path.startswith(b"/v1/") or (path == b"/metrics" and self.settings.metrics_need_key)
+            needs_key = path != b"/health"
             if path.startswith(b"/v1/") and self._table is None:
-                return Refusal(503, "the gateway has no routes yet", "no_routes", retry_after_s=RETRY_SOON_S)
+                return Refusal(
+                    503, "the gateway has no routes yet", "no_routes", retry_after_s=self.settings.retry_after_s
+                )
             if request.method == b"POST" and len(self._good_targets) < MOST_TARGETS:
                 self._good_targets.add(target)
         if not needs_key or not self.settings.authenticates:

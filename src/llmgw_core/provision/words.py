@@ -67,8 +67,3 @@ def shown(argv: Sequence[str]) -> str:
     """A command as one would type it; a long one by its first words."""
     text = shlex.join(argv)
     return text if len(text) <= 100 else shlex.join(argv[:3]) + " …"
-
-
-def already_exists(output: str) -> bool:
-    """F30: whether it was refused because somebody else has made that id."""
-    return re.search(r"(?:VM|CT) \d+ already exists|config file already exists", output) is not None

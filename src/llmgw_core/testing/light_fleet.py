@@ -21,7 +21,6 @@ from llmgw_core.plan.route import attempts_of
 from llmgw_core.plan.world import Attempt, Decision, ObservedGateway, ObservedNode, World
 
 _Key = tuple[str, int, int]
-SUSPECT_AFTER_S = 10.0
 
 
 @define
