@@ -86,6 +86,23 @@ def test_an_original_goes_only_when_the_gateway_knows_its_replacement_and_has_no
     assert not fleet.news("not waited for")
 
 
+def test_a_ready_replica_counts_as_routed_once_the_gateway_has_taken_it(fleet: Fleet) -> None:
+    """What `apply --wait` ends with: a user who asks then is sent there."""
+    fleet.gateway.takes = False
+    fleet.cluster.apply(sim_model("m", replicas=2))
+
+    def seen(routed: bool) -> bool:
+        second = fleet.cluster.replicas().get("m/2")
+        return second is not None and second["state"] == "ready" and second["routed"] is routed
+
+    wait_until(lambda: seen(routed=False), "m/2 ready, and the gateway not told")
+    assert fleet.cluster.replicas()["m/1"]["routed"]
+    assert not fleet.gateway.targets("m/2")
+    fleet.gateway.takes = True
+    wait_until(lambda: seen(routed=True), "m/2 routed")
+    assert fleet.gateway.targets("m/2")
+
+
 def test_a_gateway_that_dies_is_waited_for_no_longer_than_silence_is_borne_and_is_named(fleet: Fleet) -> None:
     first = fleet.drain()
     fleet.gateway.kill()

@@ -25,7 +25,7 @@ catalog_argument = click.argument("catalog", type=click.Path(path_type=Path))
 
 @click.command()
 @catalog_argument
-@click.option("--wait", is_flag=True, help="Show how the replicas come up, and end when all are ready.")
+@click.option("--wait", is_flag=True, help="Show how the replicas come up, and end when gateways lead to all.")
 @click.option(
     "--within",
     type=click.FloatRange(min=0, min_open=True),
@@ -137,17 +137,24 @@ def without_countdown(line: str) -> str:
 
 def is_stuck(replicas: list[dict[str, Any]]) -> bool:
     """Whether whatever is still to come waits for somebody to do something."""
-    unsettled = [each for each in replicas if each["state"] != "ready" or each["outdated"]]
+    unsettled = [each for each in replicas if not is_settled(each)]
     return bool(unsettled) and all(each["blocked"] for each in unsettled)
+
+
+def is_settled(replica: dict[str, Any]) -> bool:
+    """Whether it is as desired, and whoever asks a gateway may be sent there."""
+    return bool(replica["routed"]) and not replica["outdated"]
+
+
+def _tell_waited_for(replica: dict[str, Any]) -> str:
+    if replica["reason"]:
+        return str(replica["reason"])
+    return "how it is to run was changed" if replica["outdated"] else "not every gateway has been told"
 
 
 def find_unsettled(models: list[dict[str, Any]], replicas: list[dict[str, Any]]) -> list[str]:
     """What is still to come until all is as desired; right even before the planner has looked at what was applied."""
-    lines = [
-        f"{each['id']} is {each['state']}: {each['reason'] or 'how it is to run was changed'}"
-        for each in replicas
-        if each["state"] != "ready" or each["outdated"]
-    ]
+    lines = [f"{each['id']} is {each['state']}: {_tell_waited_for(each)}" for each in replicas if not is_settled(each)]
     counts = {each["name"]: (each["ready"], each["wanted"]) for each in models}
     running = Counter(each["model"] for each in replicas)
     gone = {model: (count, 0) for model, count in running.items() if model not in counts}

@@ -19,6 +19,7 @@ from llmgw_core.control.plane import Plane
 from llmgw_core.model.deployment import Assignment, ReplicaRecord
 from llmgw_core.model.replica import Endpoint
 from llmgw_core.plan.explain import explain
+from llmgw_core.plan.parting import gateways_of
 from llmgw_core.plan.replica_state import ReplicaState, Standing, replica_state
 from llmgw_core.plan.roster import ordinal_of
 from llmgw_core.plan.sighting import Sighting, look_at
@@ -57,9 +58,9 @@ async def list_models(plane: Plane, operator: str, arguments: Arguments) -> list
 async def list_replicas(plane: Plane, operator: str, arguments: Arguments) -> list[dict[str, Any]]:
     """All that are wanted or not gone yet, by model and ordinal."""
     model = argument(arguments, "model", str, "")
-    standings = _standings(plane, observe(plane))
-    offered = _offered(plane)
-    views = [_outline(record, standing, offered) for record, standing in standings if model in ("", record.model)]
+    world, offered = observe(plane), _offered(plane)
+    standings = [(record, standing) for record, standing in _standings(plane, world) if model in ("", record.model)]
+    views = [_outline(world, record, standing, offered) for record, standing in standings]
     return fitting(views, LIST_BYTES, last=False)
 
 
@@ -76,7 +77,7 @@ async def show_replica(plane: Plane, operator: str, arguments: Arguments) -> dic
         for sighting in look_at(attempt.launch, world.nodes, frozenset())
     ]
     return {
-        **_outline(record, _standing(plane, record, world), _offered(plane)),
+        **_outline(world, record, _standing(plane, record, world), _offered(plane)),
         "rendezvous": str(Endpoint(shards[0].place.address, meeting)) if meeting else "",
         "shards": [_shard(each) for each in shards],
         "beside": [_shard(each) for each in beside],
@@ -135,8 +136,8 @@ def _offered(plane: Plane) -> frozenset[str]:
     return frozenset(offer.key for offer in plane.deployment.offers.values())
 
 
-def _outline(record: ReplicaRecord, standing: Standing, offered: Container[str]) -> dict[str, Any]:
-    """`offered`: the keys of today's offers."""
+def _outline(world: World, record: ReplicaRecord, standing: Standing, offered: Container[str]) -> dict[str, Any]:
+    """`offered`: the keys of today's offers. `routed`: it is ready, and every gateway that is heard leads there."""
     serving = record.serving
     return {
         "id": record.id,
@@ -144,6 +145,7 @@ def _outline(record: ReplicaRecord, standing: Standing, offered: Container[str])
         "state": standing.state.value,
         "reason": clipped(standing.reason, REASON_CHARACTERS),
         "blocked": standing.blocked,
+        "routed": standing.state is ReplicaState.READY and serving is not None and gateways_of(world).know(serving),
         "generation": serving.launch.generation if serving else record.generation,
         "failures": record.failures,
         "outdated": serving is not None and serving.launch.offer.key not in offered,

@@ -134,7 +134,7 @@ class Story:
                 if told.get(each["id"]) != line:
                     told[each["id"]] = line
                     self.say(f"  {line} on {', '.join(each['nodes']) or 'no node'}  {each['reason']}".rstrip())
-            return bool(found) and all(each["state"] == "ready" and each["generation"] > generation for each in found)
+            return bool(found) and all(each["routed"] and each["generation"] > generation for each in found)
 
         wait_for(look, "every replica ready", READY_S)
 

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from attrs import evolve, field, frozen
 
 from llmgw_core.model.deployment import Assignment
-from llmgw_core.plan.world import Attempt, Happening, ObservedGateway
+from llmgw_core.plan.world import Attempt, Happening, ObservedGateway, World
 
 _NAMED = 3
 
@@ -89,6 +89,10 @@ class Gateways:
 
 
 NO_GATEWAYS = Gateways()
+
+
+def gateways_of(world: World) -> Gateways:
+    return Gateways(world.now, world.lost_after_s, world.gateways)
 
 
 def attempt_of(assignment: Assignment) -> Attempt:

@@ -21,7 +21,7 @@ from llmgw_core.plan.loss import Losses, find_losses
 from llmgw_core.plan.move import advance_move, is_under_way, nodes_of, stops_first
 from llmgw_core.plan.moving import ANSWERS, Cause, find_cause_to_move, watch_traffic, why_called_off, why_not_now
 from llmgw_core.plan.offer import offers_by_model
-from llmgw_core.plan.parting import Gateways, end_of_hold, is_told
+from llmgw_core.plan.parting import Gateways, end_of_hold, gateways_of, is_told
 from llmgw_core.plan.placement import Placed, Placer, placing_order
 from llmgw_core.plan.progress import Terms, advance, let_go, retired_if_over
 from llmgw_core.plan.restart import after_change, in_the_past, is_stained, stable_at
@@ -41,7 +41,7 @@ def reconcile(world: World) -> Decision:
     losses = find_losses(world.nodes, world.lost_after_s, world.now, world.spared)
     stale = tuple(find_stale(world.nodes, world.records))
     reported = reported_generations(world.nodes, world.records)
-    gateways = Gateways(world.now, world.lost_after_s, world.gateways)
+    gateways = gateways_of(world)
     planning = _Planning(world, world.catalog, offers, losses, stale, reported, gateways)
     return planning.decide()
 
