@@ -146,6 +146,40 @@ def test_it_stops_slowly(start: Start, rank: int) -> None:
     assert "fault: takes 0.5 s to end" in sim.log
 
 
+def test_it_loads_gives_tokens_and_ends_only_when_it_is_not_held(start: Start, hanging: Any, tmp_path: Path) -> None:
+    held = {name: tmp_path / name for name in ("loading", "tokens", "stop")}
+    for file in held.values():
+        file.touch()
+    sim = start("sim", *(word for name, file in held.items() for word in (f"--fault-hold-{name}", str(file))))
+    sim.await_log("fault: is held while it loads")
+    assert sim.ask("/health")[0] == 503
+    assert ": ready" not in sim.log
+    held["loading"].unlink()
+    ready(sim)
+
+    hanging(sim)
+    sim.await_log("fault: is held before a token")
+    assert metric(sim, "sim:tokens_total") == 0
+    held["tokens"].unlink()
+    sim.await_log("request 1: /v1/completions answered with 200")
+
+    sim.process.send_signal(signal.SIGTERM)
+    sim.await_log("fault: is held while it ends")
+    assert sim.process.poll() is None
+    held["stop"].unlink()
+    assert sim.await_exit() == 0
+
+
+def test_what_is_held_by_no_file_is_not_held(start: Start, tmp_path: Path) -> None:
+    flags = (word for name in ("loading", "tokens", "stop") for word in (f"--fault-hold-{name}", str(tmp_path / "no")))
+    sim = ready(start("sim", *flags))
+
+    assert ask(sim) == 200
+    sim.process.send_signal(signal.SIGTERM)
+    assert sim.await_exit() == 0
+    assert "fault" not in sim.log
+
+
 def test_it_never_listens(start: Start) -> None:
     sim = start("sim", "--fault-refuse-port", "--port", str(port := free_port()))
     sim.await_log("fault: does not listen")

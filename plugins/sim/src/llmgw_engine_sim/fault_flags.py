@@ -29,6 +29,9 @@ class Faults:
     slow_stop: float | None = None
     orphan: str | None = None
     refuse_port: bool = False
+    hold_loading: str | None = None
+    hold_tokens: str | None = None
+    hold_stop: str | None = None
     die_silently: float | None = None
     rank: int | None = None
     once: str | None = None
@@ -51,6 +54,9 @@ _REQUESTS = {
 _FILES = {
     "orphan": "leave a child, in a session of its own, that ignores SIGTERM and keeps FILE locked; "
     "while another process holds FILE, refuse to start",
+    "hold-loading": "loading lasts as long as FILE exists, too",
+    "hold-tokens": "requests get no more tokens as long as FILE exists",
+    "hold-stop": "when asked to end, do not as long as FILE exists",
     "once": "no fault strikes when FILE exists, and the first that does creates it",
 }
 _SWITCHES = {"ignore-sigterm": "go on as if it had not come", "refuse-port": "never listen on --port"}

@@ -12,6 +12,9 @@ import trio
 
 from llmgw_engine_sim.fault_flags import Faults
 
+HELD_LOOK_S = 0.05
+"""How often a process that is held looks whether it still is."""
+
 
 class Script:
     """The faults of one process: `say` writes its log."""
@@ -41,12 +44,13 @@ class Script:
         return self._faults.ignore_sigterm and self._strikes("ignores SIGTERM")
 
     async def load(self, seconds: float) -> None:
-        """Lasts at least until a crash that is to happen meanwhile."""
+        """Lasts at least until a crash that is to happen meanwhile, and as long as it is held."""
         crash = self._faults.crash_while_loading
         if crash is not None:
             await trio.sleep(crash)
             self._end("crashes while it loads", 1)
         await trio.sleep(seconds - min(seconds, crash or 0))
+        await self._hold(self._faults.hold_loading, "is held while it loads")
 
     async def after_ready(self) -> None:
         """Waits for whatever is to happen by the clock."""
@@ -80,10 +84,18 @@ class Script:
         """After it was asked to end, and all else has ended."""
         if self._faults.slow_stop is not None and self._strikes(f"takes {self._faults.slow_stop:g} s to end"):
             await trio.sleep(self._faults.slow_stop)
+        await self._hold(self._faults.hold_stop, "is held while it ends")
 
-    async def hang_if_hung(self) -> None:
+    async def before_token(self) -> None:
+        """Lasts as long as no token may be given."""
+        await self._hold(self._faults.hold_tokens, "is held before a token")
         if self.hung:
             await trio.sleep_forever()
+
+    async def _hold(self, file: str | None, what: str) -> None:
+        if _is_there(file) and self._strikes(what):
+            while _is_there(file):  # noqa: ASYNC110 - a file that goes gives no event
+                await trio.sleep(HELD_LOOK_S)
 
     def _hang(self) -> None:
         if self._strikes("hangs"):
@@ -112,6 +124,10 @@ class Script:
         if what:
             self._say(f"fault: {what}")
         return True
+
+
+def _is_there(file: str | None) -> bool:
+    return file is not None and os.path.lexists(file)
 
 
 async def _call_after(seconds: float, call: Callable[[], None]) -> None:

@@ -99,7 +99,7 @@ class Api:
         body = read_body(request.body, self._options.served_model_name)
         if request.path == "/v1/embeddings":
             async with self._slot():
-                await self._script.hang_if_hung()
+                await self._script.before_token()
             return Response(200, render_embeddings(body))
         job = read_job(body, request.path == "/v1/chat/completions", self._options.context_length)
         if job.stream:
@@ -129,5 +129,5 @@ class Api:
     async def _generate_token(self) -> None:
         speed = self._options.tokens_per_second
         await trio.sleep(1 / speed if speed else 0)
-        await self._script.hang_if_hung()
+        await self._script.before_token()
         self._tokens += 1
