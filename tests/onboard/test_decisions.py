@@ -1,5 +1,6 @@
 """What a machine is told it lacks, whether its certificate stays, and which steps it takes."""
 
+import json
 from datetime import UTC, datetime, timedelta
 from functools import cache
 from pathlib import Path
@@ -85,12 +86,32 @@ def test_a_file_for_another_platform_is_not_needed_where_the_machine_has_its_own
     assert chosen_release(RELEASE_FILE, arm) == RELEASE_FILE
 
 
+def test_a_machine_with_the_certificate_of_another_node_is_refused_and_one_of_another_role_is_not() -> None:
+    pem = {role: a_certificate(an_authority(), "n2", role) for role in (Role.NODE, Role.SERVER)}
+    beside = {"/etc/llmgw/n2.crt": pem[Role.NODE], "/etc/llmgw/control.crt": pem[Role.SERVER], "/etc/llmgw/x.crt": b"x"}
+    (problem,) = find_problems(REQUEST, with_machine(beside=beside))
+    assert "10.0.0.144 is node n2 already (/etc/llmgw/n2.crt): is --addr right?" in problem
+    assert problem.endswith("take n2 out of the fleet, and remove there: rm -f /etc/llmgw/n2.crt /etc/llmgw/n2.key")
+    assert find_problems(attrs.evolve(REQUEST, node="n2"), with_machine(beside=beside)) == ()
+    (both,) = find_problems(REQUEST, with_machine(beside=beside, settings='node = "n2"'))
+    assert "(/etc/llmgw/agent.toml, /etc/llmgw/n2.crt)" in both
+    assert len(find_problems(REQUEST, with_machine(beside=beside, settings='node = "n3"'))) == 2
+
+
 NOTES = {
+    "another node's name": (
+        attrs.evolve(with_machine(hostname="n7.example"), known_nodes=frozenset({"n7"})),
+        "calls itself n7.example, and n7 is another node's name: is --addr right?",
+    ),
     "host name": (with_machine(hostname="vm7"), "hostnamectl set-hostname n1"),
     "behind": (with_machine(clock_ahead_s=-1035.0), "17 minutes behind, so a new certificate is not yet valid there"),
     "ahead": (with_machine(clock_ahead_s=90.0), "1 minute ahead: timedatectl"),
     "family": (with_machine(family=Family.OTHER), "the agent trusts it, and nothing else there does"),
     "server away": (attrs.evolve(FACTS, server=ServerSeen(trouble="Connection refused")), "Connection refused"),
+    "server ends": (
+        attrs.evolve(FACTS, server=attrs.evolve(SERVER, left="29 days")),
+        "ends in 29 days, and is one of those that nobody renews: the first lines of `llmgw units control` say how",
+    ),
     "authority ends": (attrs.evolve(FACTS, authority_notes=("the authority ends",)), "the authority ends"),
 }
 
@@ -108,10 +129,13 @@ def an_authority() -> Signer:
     return Signer(make_authority_certificate("a", key, NOW, 3650), key)
 
 
+def a_certificate(signer: Signer, node: str, role: Role = Role.NODE, days: int = 90) -> bytes:
+    names = AlternativeNames(("llmgw",)) if role is Role.SERVER else AlternativeNames()
+    return certificate_pem(make_leaf(Order(Identity(role, node), names, days), make_key().public_key(), signer, NOW))
+
+
 def a_machine_with(signer: Signer, node: str = "n1", days: int = 90, **more: Any) -> Machine:
-    order = Order(Identity(Role.NODE, node), AlternativeNames(), days)
-    certificate = make_leaf(order, make_key().public_key(), signer, NOW)
-    told = {"certificate": certificate_pem(certificate), "key_fits": True, "key_mode": "600", **more}
+    told = {"certificate": a_certificate(signer, node, days=days), "key_fits": True, "key_mode": "600", **more}
     return attrs.evolve(GOOD, **told)
 
 
@@ -223,6 +247,37 @@ def test_the_mark_of_a_root_is_a_whole_line_of_it() -> None:
 def test_what_the_agents_log_says_of_its_link(text: str, connected: bool, said: str) -> None:
     heard = parse_heard(text)
     assert (heard.connected, heard.reason) == (connected, said)
+
+
+FINAL = (
+    "https://c:7443 refused us: node n1 refused: its certificate, serial 0a, is revoked",
+    "node n1 refused: its certificate's role is operator, and this needs node",
+    "node n2 refused: its certificate's common name is n1",
+    "https://c:7443: the peer's certificate was issued by another authority than ours: compare both sides' ca.crt",
+    "https://c:7443 refused us: the peer refused us: it does not trust the authority that issued our certificate",
+    "https://c:7443: the server's certificate is for other names: Hostname mismatch; it is valid for DNS:llmgw",
+    "n1 refused: it speaks protocol 1 (release 0.1.0), older than this control plane",
+)
+PASSING = (
+    "cannot connect to https://c:7443: Connection refused",
+    "node n1 refused: its certificate is not yet valid: it begins on 2027-01-01 and the clock says 2026",
+    "https://c:7443: the peer's certificate expired on 2026-01-01, 3 years ago (this machine's clock says 2029)",
+    "node n1 refused: it is connected from 10.0.0.1 with another key; two machines claim one name",
+)
+
+
+@pytest.mark.parametrize(
+    ("reason", "is_final"), [*((each, True) for each in FINAL), *((each, False) for each in PASSING)]
+)
+def test_only_what_time_cannot_mend_ends_the_wait(reason: str, is_final: bool) -> None:
+    heard = parse_heard(f"state=active\nlink=T WARNING not connected reason={json.dumps(reason)} again_in_s=1")
+    assert (heard.reason, heard.is_final) == (reason, is_final)
+
+
+def test_an_agent_that_complains_anew_after_each_start_is_not_waited_for() -> None:
+    ends = [parse_heard(f"state=activating\nrestarts={n}\nsaid=llmgw: no adapters").is_final for n in ("", 0, 1, 2)]
+    assert ends == [False, False, False, True]
+    assert not parse_heard("state=activating\nrestarts=9\nsaid=Killed").is_final
 
 
 def test_an_executable_stands_in_a_unit_as_systemd_reads_it() -> None:

@@ -50,6 +50,14 @@ def test_what_cannot_be_meant_is_told(more: dict[str, object], before: str | Non
     assert [line for line in settings_problems(a_request(**more), before) if said in line]
 
 
+def test_no_mistake_hides_another() -> None:
+    before = 'serve_ports = "1-x"\naddress = "0.0.0.0"\nserver = "of no account, since it is replaced"\n'
+    told = settings_problems(a_request(server="http://x", fabrics=("none", "ib-b:")), before)
+    for said in ("--fabric none means", "server 'http://x'", "--fabric 'ib-b:'", "toml: ports '1-x'", "toml: address"):
+        assert len([line for line in told if said in line]) == 1, (said, told)
+    assert len(told) == 5
+
+
 def test_whose_settings_they_are_is_read_with_care() -> None:
     assert node_of('node = "n2"\n') == "n2"
     assert [node_of(text) for text in (None, "node = 1\n", "no TOML")] == ["", "", ""]

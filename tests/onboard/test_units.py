@@ -1,11 +1,15 @@
 """The packaged units: what each promises, and that systemd understands them."""
 
 import os
+import re
 import shutil
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
+from llmgw_core.cli.ca import ca
 from llmgw_core.onboard.unit import UNITS, packaged_unit, render_unit
 from llmgw_core.testing.ssh_machine import SshMachine, ssh_machine
 
@@ -37,6 +41,23 @@ def test_what_renews_its_certificate_may_write_where_that_lies() -> None:
     gateway = settings("llmgw-gateway.service")
     assert "--identity /var/lib/llmgw/gateway/pki/" in gateway["ExecStart"]
     assert gateway["StateDirectory"] == "llmgw/gateway"
+
+
+@pytest.mark.parametrize(("unit", "role"), [("llmgw-control.service", "server"), ("llmgw-gateway.service", "gateway")])
+def test_a_unit_says_how_its_certificate_is_renewed_and_that_command_does_it(
+    unit: str, role: str, tmp_path: Path
+) -> None:
+    name = unit.removeprefix("llmgw-").removesuffix(".service")
+    directory = ("--dir", str(tmp_path / "ca"))
+    issue = ["issue", role, name, "--out", str(tmp_path / "pki"), *directory]
+    for words in (["init", *directory], [*issue, "--ip", "10.0.0.140"] if role == "server" else issue):
+        assert CliRunner().invoke(ca, words).exit_code == 0
+    file = tmp_path / "pki" / f"{name}.crt"
+    before = file.read_text()
+    (command,) = re.findall(r"llmgw ca (renew .*)", packaged_unit(unit))
+    words = command.replace("--out pki", f"--out {tmp_path}/pki").split()
+    assert CliRunner().invoke(ca, [*words, *directory]).exit_code == 0
+    assert file.read_text() != before
 
 
 @pytest.mark.parametrize("name", UNITS)

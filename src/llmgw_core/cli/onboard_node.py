@@ -19,7 +19,7 @@ from llmgw_core.cli.ca import with_days
 from llmgw_core.cli.context import Context, default_file
 from llmgw_core.cli.output import show
 from llmgw_core.cli.printable import printable_text
-from llmgw_core.cli.progress import Progress, run_script, say
+from llmgw_core.cli.progress import Progress, run_script, say, with_version
 from llmgw_core.errors import LlmgwError
 
 if TYPE_CHECKING:
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from llmgw_core.onboard.remaining import Fleet
     from llmgw_core.onboard.request import NodeRequest
 
+MOST_DAYS = 36500
+"""As the authority has it."""
 FACTS_S = 30.0
 """How long a node that is let in may take to say what it has."""
 
@@ -70,6 +72,7 @@ FACTS_S = 30.0
 )
 @click.option("--wait", type=click.IntRange(0), default=60, show_default=True, metavar="SECONDS", help="0: not at all.")
 @click.option("--dry-run", is_flag=True, help="Check, print every step and file, and change nothing.")
+@with_version
 def onboard_node(identity: str | None, context: Path, server: str, wait: int, dry_run: bool, **options: Any) -> None:
     """Make a machine a node: certificate, root, release, settings and unit, over ssh; start it, and wait for it."""
     from llmgw_core.onboard.onboarding import look
@@ -102,36 +105,45 @@ def _request(
     command: str,
     **more: Any,
 ) -> NodeRequest:
-    from llmgw_core.cli.agent import split_program
-    from llmgw_core.onboard.known_hosts import is_key
     from llmgw_core.onboard.request import Login, NodeRequest
 
+    complaints: list[str] = []
     if binary is not None and command:
-        raise click.UsageError("--binary installs a release, and --command names what is installed: give one")
-    if more["host_key"] and not is_key(more["host_key"]):
-        raise click.UsageError(f"--host-key {more['host_key']!r}: expected SHA256:…, or a public key as in a .pub file")
+        complaints.append("--binary installs a release, and --command names what is installed: give one")
+    if not 1 <= more["days"] <= MOST_DAYS:
+        complaints.append(f"--days {more['days']}: give 1 to {MOST_DAYS}")
+    programs = _programs(engines, complaints)
     return NodeRequest(
         node=node,
         login=Login(address=addr, user=ssh_user, port=ssh_port, identity=ssh_identity),
         server=server,
         fabrics=fabrics,
-        engines=dict(split_program(each) for each in engines),
+        engines=programs,
         command=command,
         nvidia_smi=more["nvidia_smi"],
         ib_root=more["ib_root"],
         new_certificate=more["new_certificate"],
+        complaints=tuple(complaints),
     )
 
 
-MOST_DAYS = 36500
-"""As the authority has it."""
+def _programs(engines: tuple[str, ...], complaints: list[str]) -> dict[str, str]:
+    from llmgw_core.cli.agent import split_program
+
+    found: dict[str, str] = {}
+    for each in engines:
+        try:
+            program, command = split_program(each)
+        except click.UsageError as error:
+            complaints.append(error.message)
+        else:
+            found[program] = command
+    return found
 
 
 def _site(operator: _Operator, dry_run: bool, **options: Any) -> Site:
     from llmgw_core.onboard.onboarding import Site
 
-    if not 1 <= options["days"] <= MOST_DAYS:
-        raise click.UsageError(f"--days {options['days']}: give 1 to {MOST_DAYS}")
     return Site(
         ca_dir=options["ca_dir"],
         known_hosts=options["known_hosts"] or options["ca_dir"] / "known_hosts",
@@ -142,6 +154,7 @@ def _site(operator: _Operator, dry_run: bool, **options: Any) -> Site:
         days=options["days"],
         remembers=not dry_run,
         revoked=operator.revoked,
+        revoke=operator.revoke,
     )
 
 
@@ -174,7 +187,7 @@ def _carry_out(onboarding: Onboarding) -> None:
     except LlmgwError:
         raise
     except BaseException:
-        for line in filter(None, (onboarding.loose_end, AGAIN)):
+        for line in filter(None, (onboarding.tie_up(), AGAIN)):
             say(line)
         raise
 
@@ -196,8 +209,9 @@ def _await(onboarding: Onboarding, wait: int) -> None:
         way = f"journalctl -u {UNIT_NAME} on {request.login.address} goes on; mend it there or here, and run this again"
         if "is revoked" in heard.reason:
             way = "run this again with --new-certificate, if it may come back"
+        waited = "and waiting does not help" if heard.is_final else f"within {wait} s"
         raise NotOnboarded(
-            f"{request.server} has not let {request.node} in within {wait} s: {heard.reason or 'no word of why'}\n{way}"
+            f"{request.server} has not let {request.node} in, {waited}: {heard.reason or 'no word of why'}\n{way}"
         )
     show(f"{request.node} is connected to {request.server}")
 
@@ -237,6 +251,19 @@ class _Operator:
         except Exception as error:
             say(f"note: what is revoked is not known here: {_why(error)}")
             return ()
+
+    def revoke(self, serial: str) -> bool:
+        """Whether it is; nobody can be asked to, or it fails: it is not."""
+        from llmgw_core.provision.commands import Interrupted
+
+        if self._context is None:
+            return False
+        try:
+            self._ask([("revoke", {"name": "", "serial": serial, "role": "", "reason": "it was never delivered"})])
+        except (Exception, Interrupted) as error:
+            say(f"note: it could not be revoked: {_why(error) if isinstance(error, Exception) else error}")
+            return False
+        return True
 
     def look(self, name: str) -> Fleet | None:
         """`None`: there is no operator."""

@@ -13,6 +13,24 @@ from llmgw_core.errors import LlmgwError
 FAILED, REFUSED = 1, 2
 
 
+def _print_version(context: click.Context, _: click.Parameter, wanted: bool) -> None:
+    if wanted and not context.resilient_parsing:
+        from llmgw_core.built_from import version_line
+
+        click.echo(version_line("llmgw", "llmgw-core", "llmgw_core"))
+        context.exit()
+
+
+with_version = click.option(
+    "--version",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_print_version,
+    help="Show it, as `llmgw --version` does.",
+)
+
+
 def run_script(command: click.Command, name: str, not_done: type[LlmgwError]) -> None:
     """An entry point of its own. Exits 1 for `not_done`, 2 for every other refusal, 128 and its number for a signal."""
     from llmgw_core.provision.commands import Interrupted, signals_raise

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from llmgw_core.cli.printable import printable_text
-from llmgw_core.cli.progress import Progress, run_script, say
+from llmgw_core.cli.progress import Progress, run_script, say, with_version
 from llmgw_core.errors import LlmgwError
 
 if TYPE_CHECKING:
@@ -65,6 +65,7 @@ _DEFAULT_KEYS = Path("/root/.ssh/authorized_keys")
 @click.option(
     "--lock", type=click.Path(path_type=Path), default=Path("/run/lock/llmgw-provision-node.lock"), hidden=True
 )
+@with_version
 def provision_node(
     ssh_keys: Path, binary: Path | None, wait: int, dry_run: bool, pve_root: Path, lock: Path, **options: Any
 ) -> None:

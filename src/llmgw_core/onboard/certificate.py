@@ -48,6 +48,19 @@ def why_new_certificate(node: str, machine: Machine, standing: Standing) -> str:
     return _why_used_up(certificate, standing) or _why_no_key(machine)
 
 
+def other_nodes(node: str, machine: Machine) -> dict[str, str]:
+    """Which other nodes' certificates lie on the machine, by path; those of other roles may well lie there."""
+    found = {}
+    for path, pem in machine.beside.items():
+        try:
+            identity = read_identity(x509.load_pem_x509_certificate(pem))
+        except (ValueError, NotAnIdentity):
+            continue
+        if identity.role is Role.NODE and identity.name != node:
+            found[path] = identity.name
+    return found
+
+
 def describe_kept(pem: bytes, now: datetime) -> str:
     """`good for 61 days, until …`."""
     end = x509.load_pem_x509_certificate(pem).not_valid_after_utc

@@ -6,12 +6,16 @@ Rules: nothing is concluded from what could not be read; nothing is issued while
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import shlex
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
+
+from attrs import evolve
 
 from llmgw_core.errors import LlmgwError
 from llmgw_core.model.identity import BadName, check_name
 from llmgw_core.net.call import Server, parse_server
+from llmgw_core.onboard.certificate import other_nodes
 from llmgw_core.onboard.facts import Facts, Family, Machine, Release
 from llmgw_core.onboard.probe import ANCHORS, PYTHONS
 from llmgw_core.onboard.request import ETC, SETTINGS, NodeRequest
@@ -43,8 +47,13 @@ def find_notes(request: NodeRequest, facts: Facts) -> tuple[str, ...]:
             f"whether {request.server} shows a certificate for that name is not known, since it does not answer here: "
             f"{facts.server.trouble}"
         )
+    if facts.server is not None and facts.server.left:
+        notes.append(
+            f"the certificate of {request.server} ends in {facts.server.left}, and is one of those that nobody renews: "
+            "the first lines of `llmgw units control` say how"
+        )
     if facts.machine is not None:
-        notes += _machine_notes(request, facts.machine)
+        notes += _machine_notes(request, facts.machine, facts.known_nodes)
     return tuple(notes)
 
 
@@ -65,12 +74,14 @@ def name_problem(node: str) -> str:
 
 
 def _find_word_problems(request: NodeRequest, facts: Facts) -> Iterator[str]:
+    yield from request.complaints
+    named = request
     if problem := name_problem(request.node):
         yield problem
-        return
+        named = evolve(request, node="n")
     yield from request.login.problems()
     before = facts.machine.settings if facts.machine is not None else None
-    yield from settings_problems(request, before)
+    yield from settings_problems(named, before)
     if request.command and (problem := executable_problem(request.command)):
         yield problem
 
@@ -165,11 +176,20 @@ def _find_machine_problems(request: NodeRequest, facts: Facts) -> Iterator[str]:
     if machine.family in ANCHORS and (tool := trust_tool(machine.family)) not in machine.tools:
         yield f"{address} has no {tool}, so nothing there could trust the root: install its package ca-certificates"
     yield from _find_room_problems(request, facts, machine)
-    other = node_of(machine.settings)
-    if other and other != request.node:
+    yield from _find_other_node(request, machine)
+
+
+def _find_other_node(request: NodeRequest, machine: Machine) -> Iterator[str]:
+    """A host name may differ from the node id; a machine that has been made a node may not be made another one."""
+    found = other_nodes(request.node, machine)
+    if (said := node_of(machine.settings)) and said != request.node:
+        found = {SETTINGS: said, **found}
+    for other in dict.fromkeys(found.values()):
+        files = [path for path, name in found.items() if name == other]
+        keys = [f"{path.removesuffix('.crt')}.key" for path in files if path.endswith(".crt")]
         yield (
-            f"{address} is node {other} already ({SETTINGS}): is --addr right? To give it another name, take {other} "
-            "out of the fleet, and remove that file"
+            f"{request.login.address} is node {other} already ({', '.join(files)}): is --addr right? To give it "
+            f"another name, take {other} out of the fleet, and remove there: {shlex.join(('rm', '-f', *files, *keys))}"
         )
 
 
@@ -191,12 +211,13 @@ def trust_tool(family: Family) -> str:
     return "update-ca-certificates" if family is Family.DEBIAN else "update-ca-trust"
 
 
-def _machine_notes(request: NodeRequest, machine: Machine) -> Iterator[str]:
-    address = request.login.address
-    if machine.hostname.partition(".")[0] != request.node:
+def _machine_notes(request: NodeRequest, machine: Machine, known_nodes: Collection[str]) -> Iterator[str]:
+    address, host_name = request.login.address, machine.hostname.partition(".")[0]
+    if host_name != request.node:
+        known = f", and {host_name} is another node's name: is --addr right?" if host_name in known_nodes else ":"
         yield (
-            f"{address} calls itself {machine.hostname or 'nothing'}: node id and host name are best one string "
-            f"(hostnamectl set-hostname {request.node})"
+            f"{address} calls itself {machine.hostname or 'nothing'}{known} Node id and host name may differ, and are "
+            f"best one string (hostnamectl set-hostname {request.node})"
         )
     if abs(machine.clock_ahead_s) > _MOST_CLOCK_S:
         yield _clock_note(address, machine.clock_ahead_s)

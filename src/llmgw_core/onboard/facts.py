@@ -34,6 +34,8 @@ class ServerSeen:
     """Whether this authority issued it."""
     fault: str = ""
     """What is wrong with its dates."""
+    left: str = ""
+    """`29 days`, where it is in the last third of its life."""
     trouble: str = ""
     """Why it could not be asked; then the rest says nothing."""
 
@@ -74,6 +76,8 @@ class Machine:
     settings: str | None = None
     """The text of its agent.toml."""
     certificate: bytes | None = field(default=None, repr=False)
+    beside: Mapping[str, bytes] = field(factory=dict, converter=frozen_mapping, hash=False, repr=False)
+    """The certificates that lie where its own does, by path, and its own."""
     key_fits: bool = False
     key_mode: str = ""
     trusts_root: bool = False
@@ -91,6 +95,8 @@ class Facts:
 
     troubles: tuple[str, ...] = ()
     authority_notes: tuple[str, ...] = ()
+    known_nodes: frozenset[str] = frozenset()
+    """To whom the authority has issued certificates."""
     server: ServerSeen | None = None
     release: Release | None = None
     machine: Machine | None = None

@@ -19,7 +19,7 @@ from llmgw_core.onboard.certificate import Standing, describe_kept, why_new_cert
 from llmgw_core.onboard.checks import chosen_release, find_notes, find_problems, name_problem, server_of
 from llmgw_core.onboard.facts import Facts, Machine, Release, ServerSeen
 from llmgw_core.onboard.installing import Installing, Say
-from llmgw_core.onboard.known_hosts import fingerprint_of
+from llmgw_core.onboard.known_hosts import fingerprint_of, is_key
 from llmgw_core.onboard.reading import look_at_machine, look_at_release, look_at_server, unreadable
 from llmgw_core.onboard.request import UNIT_NAME, NodeRequest
 from llmgw_core.onboard.settings import plan_values, render_settings
@@ -59,6 +59,8 @@ class Site:
     """Whether a new host key is kept; a dry run keeps none."""
     revoked: Callable[[], Collection[str]] = tuple
     """The serials that an operator sees revoked."""
+    revoke: Callable[[str], bool] = lambda serial: False
+    """Revokes one as an operator, and says whether it did; raises nothing."""
 
 
 @define(eq=False)
@@ -71,6 +73,7 @@ class Onboarding:
     plan: Plan
     kept: str
     """What is said of a certificate that stays; empty: there is a new one."""
+    revoked: Collection[str] = ()
     _issued: str = field(default="", init=False)
 
     def carry_out(self) -> None:
@@ -78,7 +81,7 @@ class Onboarding:
         try:
             self._carry_out()
         except LlmgwError as error:
-            raise NotOnboarded("\n".join(filter(None, (str(error), self.loose_end, AGAIN)))) from error
+            raise NotOnboarded("\n".join(filter(None, (str(error), self.tie_up(), AGAIN)))) from error
 
     def _carry_out(self) -> None:
         installing = Installing(self.session, self.site.say)
@@ -101,21 +104,23 @@ class Onboarding:
         installing.carry_out(certificate_steps(self.request, certificate, key))
         self._issued = ""
         for each in older:
-            if not has_ended(each.not_after, now):
+            if not has_ended(each.not_after, now) and each.serial not in self.revoked:
                 self.site.say(
                     f"note: an older certificate of {self.request.node} is good until {describe_time(each.not_after)}; "
                     f"if somebody else may have its key: llmgw ctl cert revoke --serial {each.serial}"
                 )
 
-    @property
-    def loose_end(self) -> str:
-        """What was issued and may not have arrived."""
+    def tie_up(self) -> str:
+        """What became of what was issued and may not have arrived; an operator revokes it."""
         if not self._issued:
             return ""
+        serial, address = self._issued, self.request.login.address
+        told = f"the certificate with serial {serial} was issued, and is not in its place on {address}"
+        if self.site.revoke(serial):
+            return f"{told}: it is revoked"
         return (
-            f"the certificate with serial {self._issued} was issued, and is not in its place on "
-            f"{self.request.login.address}; nobody else has its key. To be sure that nobody ever uses it: "
-            f"llmgw ctl cert revoke --serial {self._issued}"
+            f"{told}; nobody else has its key. To be sure that nobody ever uses it: "
+            f"llmgw ctl cert revoke --serial {serial}"
         )
 
 
@@ -131,6 +136,7 @@ def look(request: NodeRequest, site: Site) -> Iterator[Onboarding]:
         facts = Facts(
             troubles=tuple(troubles),
             authority_notes=notes,
+            known_nodes=_known_nodes(authority),
             server=_look_at_server(request, authority, site),
             release=release,
             machine=machine,
@@ -158,7 +164,8 @@ def _plan(
         release=release,
     )
     kept = "" if why_new else describe_kept(machine.certificate or b"", standing.now)
-    return Onboarding(request, site, session, machine, authority, plan_steps(request, machine, wanted, why_new), kept)
+    plan = plan_steps(request, machine, wanted, why_new)
+    return Onboarding(request, site, session, machine, authority, plan, kept, standing.revoked)
 
 
 def _open_authority(site: Site, troubles: list[str]) -> tuple[Authority | None, tuple[str, ...]]:
@@ -181,6 +188,10 @@ def _open_authority(site: Site, troubles: list[str]) -> tuple[Authority | None, 
 @contextmanager
 def _reached(request: NodeRequest, site: Site, troubles: list[str]) -> Iterator[Session | None]:
     """`None`, and a trouble more, where there is no connection; none is made for words that cannot be."""
+    if site.host_key and not is_key(site.host_key):
+        troubles.append(f"--host-key {site.host_key!r}: expected SHA256:…, or a public key as in a .pub file")
+        yield None
+        return
     if request.login.problems() or name_problem(request.node):
         yield None
         return
@@ -223,6 +234,11 @@ def _look_at_machine(
     except LlmgwError as error:
         troubles.append(str(error))
         return None
+
+
+def _known_nodes(authority: Authority | None) -> frozenset[str]:
+    issued = authority.issued() if authority is not None else ()
+    return frozenset(each.identity.name for each in issued if each.identity.role is Role.NODE)
 
 
 def _look_at_server(request: NodeRequest, authority: Authority | None, site: Site) -> ServerSeen | None:

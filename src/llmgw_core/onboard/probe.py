@@ -27,6 +27,7 @@ DIRECTORIES = ("/usr/local/bin", "/etc", "/var")
 TOOLS = ("systemctl", "journalctl", "sha256sum", "mktemp", "base64", "update-ca-certificates", "update-ca-trust")
 PYTHONS = ("python3", "python3.14", "python3.13", "python3.12", "python3.11")
 """In the order in which a release looks for them."""
+MOST_BESIDE = 20
 _FITS = "import ssl,sys;ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_cert_chain(*sys.argv[1:])"
 _VERSION = "import sys;print('%d.%d'%sys.version_info[:2])"
 
@@ -60,6 +61,9 @@ for file in {RELEASE} {SETTINGS} {UNIT} {ETC}/ca.crt {" ".join(ANCHORS.values())
 done
 say settings "$($as base64 {SETTINGS} 2>/dev/null | tr -d '\\n')"
 say certificate "$($as base64 "$certificate" 2>/dev/null | tr -d '\\n')"
+for file in $($as ls {ETC} 2>/dev/null | grep -x '[a-z0-9-]*[.]crt' | head -n {MOST_BESIDE}); do
+    [ $file = ca.crt ] || say beside "$file $($as base64 {ETC}/$file 2>/dev/null | tr -d '\\n')"
+done
 say key_mode "$($as stat -c %a "$key" 2>/dev/null)"
 [ -n "$python" ] && $as "$python" -I -c "{_FITS}" "$certificate" "$key" 2>/dev/null && say key_fits yes
 for file in {" ".join(BUNDLES.values())}; do grep -qF -e "$marker" $file 2>/dev/null && say trusts yes; done
@@ -116,6 +120,7 @@ def parse_probe(text: str, now_s: float) -> Machine | None:
         digests={name: digest for name, _, digest in (each.partition(" ") for each in said["digest"])},
         settings=_text(one.get("settings", "")),
         certificate=_bytes(one.get("certificate", "")),
+        beside=_files(said["beside"]),
         key_fits="key_fits" in one,
         key_mode=one.get("key_mode", ""),
         trusts_root="trusts" in one,
@@ -152,6 +157,11 @@ def _free(said: list[str]) -> Mapping[str, int]:
     """POSIX df -Pk: file system, blocks, used, available, capacity, mount point."""
     rows = [each.split() for each in said]
     return {row[0]: int(row[4]) for row in rows if len(row) > 4 and row[4].isdecimal()}
+
+
+def _files(said: list[str]) -> Mapping[str, bytes]:
+    pairs = [(f"{ETC}/{name}", _bytes(content)) for name, _, content in (each.partition(" ") for each in said)]
+    return {path: content for path, content in pairs if content is not None}
 
 
 def _number(text: str) -> float:

@@ -23,6 +23,7 @@ from llmgw_core.onboard.probe import parse_probe, probe_arguments, probe_script
 from llmgw_core.onboard.request import NodeRequest
 from llmgw_core.onboard.ssh import Session
 from llmgw_core.pki.identity import describe_time_fault, list_names
+from llmgw_core.pki.validity import describe_left, renewal_due
 from llmgw_core.provision.image import digest_of
 from llmgw_core.provision.words import last_words
 
@@ -63,7 +64,9 @@ def look_at_server(server: Server, root: x509.Certificate, now: datetime) -> Ser
     except (ValueError, TypeError, InvalidSignature):
         ours = False
     fault = describe_time_fault(certificate, now, "this host's clock") or ""
-    return ServerSeen(list_names(certificate), ours, fault)
+    end = certificate.not_valid_after_utc
+    is_due = not fault and renewal_due(certificate.not_valid_before_utc, end, now)
+    return ServerSeen(list_names(certificate), ours, fault, describe_left(end, now) if is_due else "")
 
 
 def _peek(server: Server) -> x509.Certificate:

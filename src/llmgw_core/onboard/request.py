@@ -65,6 +65,8 @@ class NodeRequest:
     command: str = ""
     """An llmgw that is on the machine already; empty: the release."""
     new_certificate: bool = False
+    complaints: tuple[str, ...] = ()
+    """What is wrong with options that have no place here."""
 
     @property
     def executable(self) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from typing import Any
 
 from llmgw_core.agent.settings import AgentFile, understand
@@ -18,14 +18,13 @@ from llmgw_core.errors import LlmgwError
 from llmgw_core.onboard.request import NO_FABRIC, SETTINGS, NodeRequest
 
 STATE = "/var/lib/llmgw/agent"
+_FAULTLESS = {"node": "n", "server": "https://n", "certificate": "n", "key": "n", "authority": "n"}
 HEADER = "# Written by llmgw-onboard-node. It keeps what you add here, and replaces what its options say.\n"
 
 
 def plan_values(request: NodeRequest, before: str | None) -> dict[str, Any]:
     """Raises where a value cannot be meant, or what was there is no TOML."""
-    values: dict[str, Any] = {**parse_toml(before or "", SETTINGS), **_stated(request)}
-    if request.engines:
-        values["engines"] = {**_table(values.get("engines")), **request.engines}
+    values = _merged(request, before)
     understand(parse_values(values, SETTINGS, AgentFile))
     return values
 
@@ -49,17 +48,38 @@ def state_of(before: str | None) -> str:
 
 
 def settings_problems(request: NodeRequest, before: str | None) -> tuple[str, ...]:
+    """All that cannot be meant, of the options and of what stays of the machine's file."""
+    found = []
     if NO_FABRIC in request.fabrics and len(request.fabrics) > 1:
-        return (f"--fabric {NO_FABRIC} means that it is on none, and others are named too: give one or the other",)
+        found.append(f"--fabric {NO_FABRIC} means that it is on none, and others are named too: give one or the other")
+    stated = _stated(request)
+    found += _each_problem(stated)
     try:
-        render_settings(plan_values(request, before)).encode()
+        values = _merged(request, before)
+        found += [f"{SETTINGS}: {line}" for line in _each_problem(values, but=stated)]
+        if not found:
+            plan_values(request, before)
+            render_settings(values).encode()
     except BadFile as error:
-        return tuple(f"{line}: mend it there, or change the option" for line in str(error).splitlines())
+        found += [f"{line}: mend it there, or change the option" for line in str(error).splitlines()]
     except LlmgwError as error:
-        return tuple(str(error).splitlines())
+        found += str(error).splitlines()
     except UnicodeEncodeError:
-        return ("a path or an engine's command is not text in UTF-8: TOML could not hold it",)
-    return ()
+        found.append("a path or an engine's command is not text in UTF-8: TOML could not hold it")
+    return tuple(dict.fromkeys(found))
+
+
+def _each_problem(values: Mapping[str, Any], but: Container[str] = ()) -> list[str]:
+    """Of each value by itself, so that a wrong one hides no other. Raises `BadFile` for what the file may not hold."""
+    parse_values({**_FAULTLESS, **values}, SETTINGS, AgentFile)
+    found = []
+    for name, value in values.items():
+        try:
+            if name not in but:
+                understand(parse_values({**_FAULTLESS, name: value}, SETTINGS, AgentFile))
+        except LlmgwError as error:
+            found += str(error).splitlines()
+    return found
 
 
 def render_settings(values: Mapping[str, Any]) -> str:
@@ -69,6 +89,13 @@ def render_settings(values: Mapping[str, Any]) -> str:
     for name, table in tables.items():
         lines += ["", f"[{_text(name)}]", *(f"{_text(each)} = {_value(value)}" for each, value in table.items())]
     return HEADER + "".join(f"{line}\n" for line in lines)
+
+
+def _merged(request: NodeRequest, before: str | None) -> dict[str, Any]:
+    values: dict[str, Any] = {**parse_toml(before or "", SETTINGS), **_stated(request)}
+    if request.engines:
+        values["engines"] = {**_table(values.get("engines")), **request.engines}
+    return values
 
 
 def _stated(request: NodeRequest) -> dict[str, Any]:

@@ -55,8 +55,11 @@ def _systemctl(state: dict[str, Any], words: list[str]) -> int:
         return _restart(state, unit)
     elif verb == "stop":
         _stop(state, unit)
+        state["pids"].pop(unit, None)
     elif verb in ("is-enabled", "is-active"):
         yes = unit in state["enabled"] if verb == "is-enabled" else _runs(state, unit)
+        if verb == "is-active" and not yes and unit in state["pids"]:
+            _revive(state, unit)
         print(("enabled" if yes else "disabled") if verb == "is-enabled" else ("active" if yes else "failed"))
         return 0 if yes else 3
     elif verb == "show":
@@ -65,6 +68,7 @@ def _systemctl(state: dict[str, Any], words: list[str]) -> int:
             "NeedDaemonReload": "yes" if loaded and loaded != _digest(unit) else "no",
             "LoadState": "loaded" if loaded else "not-found",
             "InvocationID": state["invocations"].get(unit, ""),
+            "NRestarts": str(state.get("restarts", 0)),
         }
         print("\n".join(f"{name}={told[name]}" for name in words[words.index("-p") + 1].split(",")))
     return 0
@@ -79,6 +83,12 @@ def _restart(state: dict[str, Any], unit: str) -> int:
     if state["loaded"].get(unit) != _digest(unit):
         print(f"Failed to restart {unit}: Unit {unit} not found.", file=sys.stderr)
         return 5
+    state["restarts"] = 0
+    _start(state, unit)
+    return 0
+
+
+def _start(state: dict[str, Any], unit: str) -> None:
     line = next(each for each in (UNITS / unit).read_text().splitlines() if each.startswith("ExecStart="))
     command = shlex.split(line.partition("=")[2].replace("%%", "%"))
     invocation = os.urandom(16).hex()
@@ -88,7 +98,12 @@ def _restart(state: dict[str, Any], unit: str) -> int:
         )
     state["pids"][unit] = process.pid
     state["invocations"][unit] = invocation
-    return 0
+
+
+def _revive(state: dict[str, Any], unit: str) -> None:
+    """Restart=always, whenever somebody looks."""
+    state["restarts"] = state.get("restarts", 0) + 1
+    _start(state, unit)
 
 
 def _stop(state: dict[str, Any], unit: str) -> None:
