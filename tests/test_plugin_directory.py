@@ -31,7 +31,8 @@ def a_wheel(directory: Path, version: str = "0.2.0", metadata: str = "", **repla
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as wheel:
         for each in sorted(SOURCE.rglob("*.*")):
             if each.suffix in {".py", ".json"}:
-                wheel.write(each, f"llmgw_engine_vllm/{each.relative_to(SOURCE)}")
+                more = replaced.get("last", "") if each.name == "__init__.py" else ""
+                wheel.writestr(f"llmgw_engine_vllm/{each.relative_to(SOURCE)}", f"{each.read_text()}\n{more}\n")
         wheel.writestr("llmgw_engine_vllm/built-from.txt", "engine-vllm-v0.2.0 1a2b3c4d5e6f7a8b\n")
         said = metadata or "Requires-Dist: llmgw-core>=0.1,<0.2\nRequires-Python: >=3.11\n"
         wheel.writestr(
@@ -161,14 +162,26 @@ def test_a_wheel_with_a_damaged_byte_is_refused(place: Path) -> None:
     assert "it is no whole wheel" in refusal(place)
 
 
-def test_a_wheel_that_does_not_import_is_refused_and_the_way_out_names_it(place: Path) -> None:
-    wheel = a_wheel(place / DIRECTORY, entry_points="[llmgw.engines]\nvllm = llmgw_engine_vllm.gone\n")
-    known = {"LLMGW_FILE": str(place / "llmgw"), "LLMGW_CACHE": str(place / "cache")}
-    llmgw = Path(sys.executable).with_name("llmgw")
-    ended = subprocess.run([llmgw, "engines"], env={**os.environ, **known}, capture_output=True, text=True, timeout=60)
-    assert ended.returncode == 0
-    assert "sglang " in ended.stdout
-    assert f"; remove {wheel}, or put another release of it there" in ended.stdout
+BROKEN = {
+    "gone": ("", "vllm = llmgw_engine_vllm.gone", "importing llmgw_engine_vllm.gone failed: ModuleNotFoundError: "),
+    "raises": ("raise ValueError('two\\nlines')", "vllm = llmgw_engine_vllm", "failed: ValueError: two lines, so "),
+    "exits": ("import sys; print('x'); sys.exit(3)", "vllm = llmgw_engine_vllm", "failed: SystemExit: 3, so "),
+    "no object": ("", "vllm = llmgw_engine_vllm:gone", "importing llmgw_engine_vllm:gone failed: AttributeError: "),
+}
+
+
+@pytest.mark.parametrize(("code", "entry", "said"), BROKEN.values(), ids=BROKEN)
+def test_a_wheel_that_does_not_import_is_refused_and_what_is_inside_goes_on(
+    place: Path, code: str, entry: str, said: str
+) -> None:
+    wheel = a_wheel(place / DIRECTORY, entry_points=f"[llmgw.engines]\n{entry}\n", last=code)
+    line = refusal(place)
+    assert line.startswith(f"plugin {wheel.name} (llmgw-engine-vllm 0.2.0) refused: importing llmgw_engine_vllm")
+    assert said in line
+    assert line.endswith(
+        f"so llmgw-engine-vllm 0.1.0 inside is used; remove {wheel}, or put another release of it there"
+    )
+    assert "\n" not in line
 
 
 @pytest.mark.parametrize("mode", [0o775, 0o777])

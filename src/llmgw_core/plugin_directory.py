@@ -3,7 +3,7 @@
 The file's own start sets `LLMGW_FILE` (where it is) and `LLMGW_CACHE` (where it unpacks); without them nothing is
 looked at, and pip says which plugins there are. Rules: nothing is taken from a place that anybody but root and whoever
 runs this could write to; a wheel is unpacked whole or not at all, under its digest, so that a file that changes harms
-no process that runs; what cannot be used is a refusal, never an error.
+no process that runs; what cannot be used, or imported, is a refusal, never an error, and what is inside goes on.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import stat
 import sys
 import zipfile
 from collections.abc import Mapping
+from contextlib import redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -51,8 +52,9 @@ def put_before(environment: Mapping[str, str]) -> Beside:
         return Beside(file=file)
     from llmgw_core.plugin_wheel import choose  # with packaging, which nothing else needs
 
-    found = read_directory(directory)
-    return evolve(_unpacked(choose(found, _here(Path(cache))), Path(cache) / "plugins"), file=file)
+    here = _here(Path(cache))
+    chosen = choose(read_directory(directory), here)
+    return evolve(_unpacked(chosen, Path(cache) / "plugins", here.versions), file=file)
 
 
 def _here(cache: Path) -> Here:
@@ -140,7 +142,9 @@ def _groups(archive: zipfile.ZipFile, name: str) -> frozenset[str]:
     return frozenset(line.strip()[1:-1].strip() for line in lines if line.strip().startswith("["))
 
 
-def _unpacked(chosen: Chosen, cache: Path) -> Beside:
+def _unpacked(chosen: Chosen, cache: Path, inside: Mapping[str, str]) -> Beside:
+    from packaging.utils import canonicalize_name
+
     wheels, refused = {}, list(chosen.refused)
     for wheel in chosen.used:
         try:
@@ -150,10 +154,46 @@ def _unpacked(chosen: Chosen, cache: Path) -> Beside:
             way_out = "run llmgw engines once as who may write there, or set LLMGW_CACHE"
             refused.append(RefusedPlugin(Path(wheel.path).name, wheel.name, wheel.version, why, way_out))
             continue
-        wheels[place] = wheel.path
         if place not in sys.path:
             sys.path.insert(0, place)
+        replaced = inside.get(canonicalize_name(wheel.name))
+        if replaced and (fault := _why_not_imported(place)):
+            _take_out(place)
+            why = f"{fault}, so {wheel.name} {replaced} inside is used"
+            way_out = f"remove {wheel.path}, or put another release of it there"
+            refused.append(RefusedPlugin(Path(wheel.path).name, wheel.name, wheel.version, why, way_out))
+            continue
+        wheels[place] = wheel.path
     return Beside(wheels, tuple(refused))
+
+
+def _why_not_imported(place: str) -> str:
+    """Of what it registers, what cannot be imported; empty: all can. It is imported a little later in any case."""
+    from importlib.metadata import distributions
+
+    from llmgw_core.plugin_wheel import GROUPS
+
+    for entry in (each for found in distributions(path=[place]) for each in found.entry_points):
+        try:
+            if entry.group in GROUPS:
+                with redirect_stdout(sys.stderr):
+                    entry.load()
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # an extension module's panic is no Exception
+            return f"importing {entry.value} failed: {type(error).__name__}: {' '.join(str(error).split())}"
+    return ""
+
+
+def _take_out(place: str) -> None:
+    """As if it had never been found."""
+    from importlib import invalidate_caches
+
+    sys.path.remove(place)
+    for name, module in list(sys.modules.items()):
+        if str(getattr(module, "__file__", None) or "").startswith(f"{place}{os.sep}"):
+            del sys.modules[name]
+    invalidate_caches()
 
 
 def _unpack(path: Path, cache: Path) -> Path:
