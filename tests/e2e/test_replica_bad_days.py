@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from attrs import define, field
+from attrs import define, field, frozen
 
 from llmgw_core.plan.shard_tree import Process
-from llmgw_core.testing.cluster import Cluster, Daemon, running_cluster, wait_until
-from llmgw_core.testing.sim_model import asked, complete, sim_model, streamed
+from llmgw_core.testing.cluster import END_S, Cluster, Daemon, running_cluster, wait_until
+from llmgw_core.testing.sim_model import Hold, asked, complete, sim_model, streamed
 
 NODES = ("n1", "n2")
 GPUS = 20
@@ -37,11 +37,11 @@ class Fleet:
     def wait_for(self, *ids: str, above: int = -1) -> dict[str, dict[str, Any]]:
         """These replicas in full, by id, as soon as they are ready."""
         for id in ids:
-            self.cluster.wait_for_replica(id, above=above, deadline_s=60)
+            self.cluster.wait_for_replica(id, above=above)
         return {id: self.cluster.replica(id) for id in ids}
 
     def wait_for_engines(self, *ids: str) -> dict[str, dict[str, Any]]:
-        """As `wait_for`, as soon as they run and are not ready."""
+        """As `wait_for`, as soon as they run: they are held while they load."""
 
         def run() -> dict[str, dict[str, Any]] | None:
             found = {id: self.cluster.replica(id) for id in ids}
@@ -56,7 +56,7 @@ class Fleet:
 
 @pytest.fixture(scope="module", name="fleet")
 def _fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
-    with running_cluster(tmp_path_factory.mktemp("fleet"), lost_after_s=15.0) as cluster:
+    with running_cluster(tmp_path_factory.mktemp("fleet")) as cluster:
         fleet = Fleet(cluster, cluster.start_control())
         for name in NODES:
             fleet.start_agent(name)
@@ -72,10 +72,28 @@ PARTS = ("front", "worker", "head", "sidecar", "reaper")
 PHASES = ("loading", "ready", "stopping")
 
 
-def model_of(part: str, phase: str, directory: Path) -> str:
-    flags = {"loading": ("--load-time", "4"), "ready": (), "stopping": ("--fault-slow-stop", "4")}[phase]
+@frozen
+class Scene:
+    """What holds the replicas in the phase in which they are killed, and what their fronts leave behind."""
+
+    directory: Path
+
+    def hold(self, phase: str) -> Hold:
+        return Hold(self.directory / phase, {"stopping": "stop"}.get(phase, phase))
+
+    def orphan_file(self, phase: str) -> Path:
+        return self.directory / f"orphan-{phase}"
+
+    def orphan(self, phase: str) -> int:
+        """The pid of what a front has left behind, as soon as it has; it does before it loads."""
+        file = self.orphan_file(phase)
+        return int(wait_until(lambda: file.exists() and file.read_text().strip(), f"{file} with a pid"))
+
+
+def model_of(part: str, phase: str, scene: Scene) -> str:
+    flags: tuple[str, ...] = scene.hold(phase).flags if phase != "ready" else ()
     if part == "front":
-        flags = (*flags, "--fault-orphan", str(directory / f"orphan-{phase}"))
+        flags = (*flags, "--fault-orphan", str(scene.orphan_file(phase)))
     if (part, phase) == ("worker", "stopping"):
         flags = ("--fault-ignore-sigterm", "--fault-rank", "0")  # with its head at rest, a worker ends by itself
     profile: dict[str, Any] = {"nodes": 2} if part in ("worker", "head") else {}
@@ -120,21 +138,26 @@ class Aftermath:
 
 @pytest.fixture(scope="module", name="aftermath")
 def _aftermath(fleet: Fleet, tmp_path_factory: pytest.TempPathFactory) -> Aftermath:
-    directory, cluster = tmp_path_factory.mktemp("orphans"), fleet.cluster
-    texts = {phase: "".join(model_of(part, phase, directory) for part in PARTS) for phase in PHASES}
+    scene, cluster = Scene(tmp_path_factory.mktemp("scene")), fleet.cluster
+    texts = {phase: "".join(model_of(part, phase, scene) for part in PARTS) for phase in PHASES}
     ids = {phase: [f"{part}-{phase}/1" for part in PARTS] for phase in PHASES}
     made = Aftermath(cluster)
+    scene.hold("loading").take()
     cluster.apply(texts["loading"])
     made.before |= (loading := fleet.wait_for_engines(*ids["loading"]))
+    made.orphans["loading"] = scene.orphan("loading")
     made.kill(loading)
+    scene.hold("loading").release()
     cluster.apply("".join(texts.values()))
     made.before |= (ready := fleet.wait_for(*ids["ready"]))
     made.before |= (stopping := fleet.wait_for(*ids["stopping"]))
-    made.orphans = {phase: int((directory / f"orphan-{phase}").read_text()) for phase in PHASES}
+    made.orphans |= {phase: scene.orphan(phase) for phase in ("ready", "stopping")}
     made.kill(ready)
+    scene.hold("stopping").take()
     cluster.apply(texts["loading"] + texts["ready"])
     wait_until(lambda: stops_everywhere(fleet, ids["stopping"]), "all of them asked to end")
     made.kill(stopping)
+    scene.hold("stopping").release()
     wait_until(lambda: not any("stopping" in id for id in cluster.replicas()), "what stopped gone")
     made.after = fleet.wait_for(*ids["loading"], *ids["ready"], above=1)
     made.replicas, made.processes, made.events = cluster.replicas(), cluster.shard_processes(), tuple(cluster.events())
@@ -194,7 +217,7 @@ def test_what_a_killed_front_leaves_behind_is_gone_before_the_next_starts(afterm
 
 
 @pytest.mark.parametrize("who", ["agents", "control"])
-def test_engines_outlive_who_runs_them(fleet: Fleet, who: str) -> None:
+def test_engines_outlive_who_runs_them(fleet: Fleet, who: str, tmp_path: Path) -> None:
     """F07, F22, F35: nothing starts anew, a stream is not cut, and what was to stop stops.
 
     On each node one loads, one serves and one stops: so large that no node has room for both of a model. One of the
@@ -202,20 +225,23 @@ def test_engines_outlive_who_runs_them(fleet: Fleet, who: str) -> None:
     """
     cluster = fleet.cluster
     serves, loads, ends = f"serves-{who}", f"loads-{who}", f"ends-{who}"
-    serving = sim_model(serves, "--tokens-per-second", "20", nodes=2)
-    cluster.apply(serving + sim_model(ends, "--fault-slow-stop", "2", replicas=2, gpus_per_node=10))
+    loading, tokens, stop = (Hold(tmp_path / what, what) for what in ("loading", "tokens", "stop"))
+    lasting = sim_model(serves, *tokens.flags, nodes=2) + sim_model(loads, *loading.flags, replicas=2, gpus_per_node=6)
+    loading.take()
+    cluster.apply(lasting + sim_model(ends, *stop.flags, replicas=2, gpus_per_node=10))
     before = fleet.wait_for(f"{serves}/1", f"{ends}/1", f"{ends}/2")
+    before |= fleet.wait_for_engines(f"{loads}/1", f"{loads}/2")
+    for hold in (tokens, stop):
+        hold.take()
     with asked(before[f"{serves}/1"]["address"], serves, stream=True, max_tokens=100) as answer:
-        pieces = streamed(answer)
-        next(pieces)
-        cluster.apply(serving + sim_model(loads, "--load-time", "3", replicas=2, gpus_per_node=6))
-        before |= fleet.wait_for_engines(f"{loads}/1", f"{loads}/2")
-        stopping = [replica["state"] for id, replica in cluster.replicas().items() if id.startswith(ends)]
-        assert stopping == ["stopping", "stopping"]
+        cluster.apply(lasting)
+        wait_until(lambda: stops_everywhere(fleet, [f"{ends}/1", f"{ends}/2"]), "both asked to end")
         replace(fleet, who)
+        for hold in (loading, tokens, stop):
+            hold.release()
         after = fleet.wait_for(f"{serves}/1", f"{loads}/1", f"{loads}/2")
         wait_until(lambda: not any(id.startswith(ends) for id in cluster.replicas()), "what stopped gone")
-        assert len([piece for piece in pieces if piece]) >= 80, "to its end"
+        assert len([piece for piece in streamed(answer) if piece]) == 100, "to its end"
     for id, replica in after.items():
         assert replica["generation"] == before[id]["generation"] == 1
         assert [each["pid"] for each in replica["shards"]] == [each["pid"] for each in before[id]["shards"]]
@@ -236,6 +262,8 @@ def replace(fleet: Fleet, who: str) -> None:
     killed, upgraded = NODES
     fleet.agents[killed].kill()
     fleet.agents[upgraded].signal(signal.SIGTERM)
-    assert fleet.agents[upgraded].process.wait(10) == 0
+    assert fleet.agents[upgraded].process.wait(END_S) == 0
     for name in NODES:
         fleet.start_agent(name)
+    for name in NODES:
+        fleet.agents[name].wait_for("INFO connected ")

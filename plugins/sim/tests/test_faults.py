@@ -146,6 +146,17 @@ def test_it_stops_slowly(start: Start, rank: int) -> None:
     assert "fault: takes 0.5 s to end" in sim.log
 
 
+def test_it_is_unready_while_it_is_held(start: Start, tmp_path: Path) -> None:
+    held = tmp_path / "held"
+    sim = ready(start("sim", "--fault-hold-health", str(held)))
+    assert sim.ask("/health")[0] == 200
+    held.touch()
+    assert [sim.ask("/health")[0] for _ in range(2)] == [503, 503]
+    held.unlink()
+    assert sim.ask("/health")[0] == 200
+    assert sim.log.count("fault: is held unready") == 1
+
+
 def test_it_loads_gives_tokens_and_ends_only_when_it_is_not_held(start: Start, hanging: Any, tmp_path: Path) -> None:
     held = {name: tmp_path / name for name in ("loading", "tokens", "stop")}
     for file in held.values():

@@ -15,8 +15,10 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -36,16 +38,17 @@ from llmgw_core.testing.light_agent import LightAgent, facts_of_a_node, issue
 from llmgw_core.testing.operator import ask
 
 LLMGW = str(Path(sys.executable).with_name("llmgw"))
-DEADLINE_S = 30.0
-"""For one wait; only a test that fails takes so long."""
+DEADLINE_S = 90.0
+"""For one wait; only a test that fails takes so long, however busy the machine is."""
 POLL_S, ASK_S = 0.02, 0.1
-END_S = 5.0
+END_S = 20.0
 OUR_PATH = f"{Path(LLMGW).parent}:{os.environ.get('PATH', os.defpath)}"
 """With the engines that are installed beside llmgw."""
-FIRST_PORT, PORTS, SERVE_PORTS = 20_000, 300, 50
-"""Of all agents' engines, how many each agent has, and at how many of these they serve."""
-PLACES = 20
-"""Two runs of tests at the same time begin at different ones of so many ports, as a rule."""
+PORTS, SERVE_PORTS, AGENTS = 200, 50, 5
+"""Of each agent's engines, at how many of these they serve, and how many agents have a block's ports."""
+FIRST_PORT, BLOCKS, DAEMONS_PORTS = 20_000, 11, 100
+"""Below those that outgoing connections take. In a block are the ports of daemons, then those of agents."""
+BLOCK = DAEMONS_PORTS + AGENTS * PORTS
 
 
 def wait_until(condition: Callable[[], Any], what: str, deadline_s: float = DEADLINE_S, every_s: float = POLL_S) -> Any:
@@ -102,17 +105,21 @@ class Cluster:
     directory: Path
     host: str = "127.0.0.1"
     port: int = 0
-    heartbeat_s: float = 0.5
-    lost_after_s: float = 3.0
+    heartbeat_s: float = 2.0
+    lost_after_s: float = 60.0
+    """Silence in which a busy machine keeps nobody; who waits for a loss says a shorter one."""
     outlook: Sequence[str] = ()
     """What the operator's commands run under."""
     born_days_ago: int = 0
     """The authority's age, so that certificates can be older than the test."""
-    first_port: int = FIRST_PORT + os.getpid() % PLACES * PORTS
+    first_port: int = field(init=False)
     """Of the first agent's engines."""
     state: Path = field(init=False)
     authority: Authority = field(init=False)
     _operator: CredentialFiles = field(init=False)
+    _blocks: list[socket.socket] = field(factory=list)
+    """As long as the first port of a block is taken, the block is this cluster's."""
+    _daemons_ports: Iterator[int] = field(init=False)
     _started: list[Daemon] = field(factory=list)
     _numbers: dict[str, int] = field(factory=dict)
     """Of the agents, by name."""
@@ -125,7 +132,10 @@ class Cluster:
         self.pki.mkdir()
         issue(self.authority, self.pki, Role.SERVER, "control", [self.host])
         self._operator = issue(self.authority, self.pki, Role.OPERATOR, "alice")
-        self.port = self.port or _free_port()
+        begins = self._block(0)
+        self.first_port = begins + DAEMONS_PORTS
+        self._daemons_ports = filter(_is_free, range(begins + 1, self.first_port))
+        self.port = self.port or next(self._daemons_ports)
 
     @property
     def pki(self) -> Path:
@@ -182,7 +192,7 @@ class Cluster:
         """It asks for keys unless the `words` say otherwise; again at the same address, if there was one."""
         if not (self.pki / f"{name}.crt").exists():
             issue(self.authority, self.pki, Role.GATEWAY, name)
-        address = self._gateways.setdefault(name, f"{self.host}:{_free_port()}")
+        address = self._gateways.setdefault(name, f"{self.host}:{next(self._daemons_ports)}")
         where = ("--server", str(self.server), "--identity", str(self.pki / name), "--listen", address)
         home = ("--state", str(state or self.directory / f"gateway-{name}"))
         daemon = self._start(name, [LLMGW, "gateway", *where, *home, *words], None)
@@ -200,10 +210,16 @@ class Cluster:
         return LightAgent(name, self.server, issue(self.authority, self.pki, Role.NODE, name), facts_of_a_node(number))
 
     def _ports(self, number: int) -> Sequence[str]:
-        """Below the ports that outgoing connections take."""
-        first = self.first_port + PORTS * number
+        first = self._block(number // AGENTS) + DAEMONS_PORTS + number % AGENTS * PORTS
         meet = f"{first + SERVE_PORTS}-{first + PORTS - 1}"
         return ("--serve-ports", f"{first}-{first + SERVE_PORTS - 1}", "--rendezvous-ports", meet)
+
+    def _block(self, number: int) -> int:
+        """The first port of one of this cluster's blocks."""
+        while len(self._blocks) <= number:
+            self._blocks.append(_claim_block())
+        port: int = self._blocks[number].getsockname()[1]
+        return port
 
     def _start(self, name: str, command: Sequence[str], environment: Mapping[str, str] | None) -> Daemon:
         log = self.directory / f"{len(self._started)}-{name}.log"
@@ -233,16 +249,23 @@ class Cluster:
         return self.ctl("apply", str(catalog), *words, prefix=self.outlook)
 
     def replicas(self) -> dict[str, dict[str, Any]]:
-        return {replica["id"]: replica for replica in self._ask("replicas")}
+        return {replica["id"]: replica for replica in self._look("replicas")}
 
     def replica(self, id: str) -> dict[str, Any]:
-        found: dict[str, Any] = self._ask("replica", replica=id)
+        found: dict[str, Any] = self._look("replica", replica=id)
         return found
 
-    def _ask(self, what: str, **arguments: str) -> Any:
-        if self.outlook:
-            return json.loads(self.ctl(what, *arguments.values(), "--json", prefix=self.outlook))
-        return ask(self.server, "alice", self._operator, what, **arguments)
+    def ask(self, what: str, **arguments: Any) -> Any:
+        """What a command would be answered, without a command's start: for waits, which ask again and again."""
+        asking = partial(ask, self.server, "alice", self._operator, what, **arguments)
+        with ThreadPoolExecutor(1) as thread:  # the caller may run in a loop of its own
+            return thread.submit(asking).result()
+
+    def _look(self, what: str, prefix: Sequence[str] = (), **arguments: str) -> Any:
+        outlook = prefix or self.outlook
+        if outlook:
+            return json.loads(self.ctl(what, *arguments.values(), "--json", prefix=outlook))
+        return self.ask(what, **arguments)
 
     def wait_for_replica(
         self, id: str, state: str = "ready", above: int = -1, deadline_s: float = DEADLINE_S
@@ -278,11 +301,16 @@ class Cluster:
         )
 
     def nodes(self, prefix: Sequence[str] = ()) -> dict[str, dict[str, Any]]:
-        return {node["name"]: node for node in json.loads(self.ctl("nodes", "--json", prefix=prefix))}
+        return {node["name"]: node for node in self._look("nodes", prefix)}
 
     def events(self, kind: str = "", prefix: Sequence[str] = ()) -> list[dict[str, Any]]:
-        lines = self.ctl("events", "--json", "--last", "10000", prefix=prefix).splitlines()
-        return [event for event in map(json.loads, lines) if kind in event["kind"]]
+        outlook = prefix or self.outlook
+        if outlook:
+            lines = self.ctl("events", "--json", "--last", "10000", prefix=outlook).splitlines()
+            found = [json.loads(line) for line in lines]
+        else:
+            found = self.ask("events", node="", limit=10_000, after=0)
+        return [event for event in found if kind in event["kind"]]
 
     def wait_for_state(self, name: str, state: str, prefix: Sequence[str] = ()) -> None:
         wait_until(lambda: self.nodes(prefix).get(name, {}).get("state") == state, f"{name} {state}")
@@ -298,6 +326,8 @@ class Cluster:
             except subprocess.TimeoutExpired:
                 daemon.kill()
         kill(each.id for each in self.shard_processes())  # engines outlive their agents
+        for block in self._blocks:
+            block.close()
 
 
 @contextmanager
@@ -313,8 +343,24 @@ def _now() -> datetime:
     return datetime.now(UTC)  # noqa: TID251 - certificates are judged by the real clock
 
 
-def _free_port() -> int:
+def _claim_block() -> socket.socket:
+    """Bound to the first port of a block that no other cluster has, of this run of tests or of another."""
+    for turn in range(BLOCKS):
+        guard = socket.socket()
+        try:
+            guard.bind(("127.0.0.1", FIRST_PORT + BLOCK * ((os.getpid() + turn) % BLOCKS)))
+        except OSError:
+            guard.close()
+        else:
+            return guard
+    raise AssertionError(f"{BLOCKS} clusters at the same time have all ports")
+
+
+def _is_free(port: int) -> bool:
+    """Outside the range for outgoing connections: what is free now is so after a restart, too."""
     with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+        return True

@@ -6,10 +6,32 @@ import http.client
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
-REQUEST_S = 20.0
-QUICK_HEALTH = {"probe_every_s": 0.2, "misses": 2}
+from attrs import frozen
+
+REQUEST_S = 90.0
+QUICK_HEALTH = {"probe_every_s": 0.2, "misses": 5}
+"""On a busy machine a probe or two may come too late."""
+
+
+@frozen
+class Hold:
+    """What sim engines do not do as long as a test says so: `loading`, `health`, `tokens` or `stop`."""
+
+    file: Path
+    what: str
+
+    @property
+    def flags(self) -> tuple[str, str]:
+        return f"--fault-hold-{self.what}", str(self.file)
+
+    def take(self) -> None:
+        self.file.touch()
+
+    def release(self) -> None:
+        self.file.unlink(missing_ok=True)
 
 
 def sim_model(

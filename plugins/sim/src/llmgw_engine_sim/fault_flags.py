@@ -30,6 +30,7 @@ class Faults:
     orphan: str | None = None
     refuse_port: bool = False
     hold_loading: str | None = None
+    hold_health: str | None = None
     hold_tokens: str | None = None
     hold_stop: str | None = None
     die_silently: float | None = None
@@ -55,6 +56,7 @@ _FILES = {
     "orphan": "leave a child, in a session of its own, that ignores SIGTERM and keeps FILE locked; "
     "while another process holds FILE, refuse to start",
     "hold-loading": "loading lasts as long as FILE exists, too",
+    "hold-health": "/health answers 503 as long as FILE exists",
     "hold-tokens": "requests get no more tokens as long as FILE exists",
     "hold-stop": "when asked to end, do not as long as FILE exists",
     "once": "no fault strikes when FILE exists, and the first that does creates it",

@@ -28,7 +28,8 @@ class Script:
         self.deaf = open_still and faults.die_silently is not None
         """Whether a lost worker is not noticed."""
         self.hung = False
-        self.unready = False
+        self._unready = False
+        self._told_unready = False
 
     @property
     def orphan(self) -> str | None:
@@ -42,6 +43,12 @@ class Script:
     @property
     def ignores_sigterm(self) -> bool:
         return self._faults.ignore_sigterm and self._strikes("ignores SIGTERM")
+
+    @property
+    def unready(self) -> bool:
+        held = _is_there(self._faults.hold_health) and self._strikes(None if self._told_unready else "is held unready")
+        self._told_unready = held
+        return self._unready or held
 
     async def load(self, seconds: float) -> None:
         """Lasts at least until a crash that is to happen meanwhile, and as long as it is held."""
@@ -103,10 +110,10 @@ class Script:
 
     def _turn_unready(self) -> None:
         if self._strikes("is unready"):
-            self.unready = True
+            self._unready = True
 
     def _turn_ready(self) -> None:
-        self.unready = False
+        self._unready = False
 
     def _end(self, how: str, code: int) -> None:
         """As a crash does: at once, with nothing closed."""
