@@ -4,7 +4,6 @@ import errno
 import logging
 import socket
 import ssl
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import cast
@@ -20,7 +19,6 @@ from llmgw_core.errors import LlmgwError
 from llmgw_core.gateway.books import Books
 from llmgw_core.gateway.flow import FULL_BYTES, PIECE_BYTES
 from llmgw_core.gateway.listener import Listener, MetricsClient, TlsFiles, open_listeners
-from llmgw_core.gateway.poller import Poller
 from llmgw_core.gateway.worker import Worker
 from llmgw_core.model.route import ModelRoute, Target
 from llmgw_core.testing.gateway_rig import (
@@ -263,51 +261,3 @@ async def test_so_does_one_where_a_replica_fails_and_its_end_fails_too(
         assert (await rig.ask(post(wish("good")))).status == 200
         logger.handlers = handlers
     assert "ours" in caplog.text
-
-
-@pytest.fixture
-def pair() -> Iterator[tuple[socket.socket, socket.socket]]:
-    one, other = socket.socketpair()
-    one.setblocking(False)
-    yield one, other
-    one.close()
-    other.close()
-
-
-@pytest.mark.parametrize("portable", [False, True], ids=["epoll", "poll"])
-async def test_what_is_closed_outside_a_round_is_closed_at_once(
-    pair: tuple[socket.socket, socket.socket], portable: bool
-) -> None:
-    one, other = pair
-    poller = Poller(portable=portable)
-    poller.watch(one, 1, lambda _: None)
-    poller.close(one)
-    assert other.recv(1) == b""
-    poller.shut()
-
-
-@pytest.mark.parametrize("portable", [False, True], ids=["epoll", "poll"])
-async def test_no_handler_is_called_for_what_another_has_closed(portable: bool) -> None:
-    poller = Poller(portable=portable)
-    pairs = [socket.socketpair() for _ in range(2)]
-    called = []
-
-    def handle(which: int) -> None:
-        called.append(which)
-        for one, _ in pairs:
-            poller.close(one)
-            assert one.fileno() >= 0, "its number could mean another socket in this round"
-
-    for at, (one, other) in enumerate(pairs):
-        poller.watch(one, 1, lambda _, at=at: handle(at))  # type: ignore[misc]
-        other.send(b"x")
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(poller.run)
-        with trio.fail_after(5):
-            while pairs[0][0].fileno() >= 0:  # noqa: ASYNC110 - callbacks know no events
-                await trio.sleep(0.002)
-        nursery.cancel_scope.cancel()
-    assert len(called) == 1
-    for _, other in pairs:
-        other.close()
-    poller.shut()

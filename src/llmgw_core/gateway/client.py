@@ -97,7 +97,7 @@ class Client(Flow):
         try:
             while self.exchange is None and self._takes_requests and not self.is_full:
                 if self._reader.whole:
-                    self.worker.serve(self, self._reader.whole.popleft())
+                    self.worker.serve(self, self._reader.whole.pop(0))
                 elif self._reader.refusal is not None:
                     self._refuse_for_good(self._reader.refusal)
                     return
@@ -181,6 +181,7 @@ class Client(Flow):
         self._lingering = True
         self.deadline = inf
         self.read_on(True)
+        self.flush()
         if not self.kept_bytes:
             self.drained()
 

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 
 from llmgw_core.gateway.answer import Refusal, render_error_event
 from llmgw_core.gateway.board import CAUSES
+from llmgw_core.gateway.flow import FULL_BYTES
 from llmgw_core.gateway.framing import IntoChunks, OutOfChunks, Reframing
 from llmgw_core.gateway.replica import ServedModel, ServedReplica
 from llmgw_core.gateway.request import Request
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from llmgw_core.gateway.held_key import HeldKey
     from llmgw_core.gateway.worker import Worker
 
-START_BYTES, TAIL_BYTES = 512, 2048
+START_BYTES, TAIL_BYTES = 512, 1024
 """Of an answer's begin and end: the engine's usage stands there, in the last object or in one of the last events, or
 before the numbers of llama.cpp's embeddings."""
 CLIENT_LEFT = 499
@@ -74,6 +75,7 @@ class Exchange:
         "first_at",
         "is_chunked",
         "key",
+        "length",
         "model",
         "replica",
         "request",
@@ -101,6 +103,8 @@ class Exchange:
         self.first_at = 0.0
         """When the first byte of the answer's body came."""
         self.sent_bytes = 0
+        self.length: int | None = None
+        """Of the answer's body, as stated."""
         self.start = self.tail = b""
         self.is_chunked = self.ends_with_connection = False
         self._tried: tuple[ServedReplica, ...] = ()
@@ -189,7 +193,9 @@ class Exchange:
             self.replica.note_answer()
         self.status = status
         self._stay_awake()
+        # Many are held for minutes: what would only be needed to ask again goes.
         self.request.body = bytearray()
+        self.request.fields.clear()
         lines = [b"HTTP/1.1 %d %s\r\n" % (status, reason)]
         framed = status in BODILESS
         is_clear = True
@@ -200,7 +206,7 @@ class Exchange:
             elif lowered in _DROPPED:
                 continue
             elif lowered == b"content-length":
-                framed = True
+                framed, self.length = True, int(value)
             elif lowered == b"transfer-encoding":
                 is_clear = value.lower() == b"chunked" and not self.is_chunked
                 framed = self.is_chunked = True
@@ -240,8 +246,9 @@ class Exchange:
         """Bytes of the answer's body, as they came."""
         upstream, client = self.upstream, self.client
         client.write(self._note(data))
-        if upstream is not None and client.kept_bytes:
-            self._slow_down(upstream)
+        if client.kept_bytes > FULL_BYTES and upstream is not None:
+            upstream.read_on(False)
+            upstream.deadline = self.worker.poller.now + self.worker.settings.answer_s
 
     def _note(self, data: bytes) -> bytes:
         """Count what came, and give it as the client takes it."""
@@ -254,11 +261,6 @@ class Exchange:
         if self.upstream is not None:
             self.upstream.deadline = now + self._stall_s
         return data if self._reframing is None else self._reframing.feed(data)
-
-    def _slow_down(self, upstream: Upstream) -> None:
-        if self.client.is_full:
-            upstream.read_on(False)
-            upstream.deadline = self.worker.poller.now + self.worker.settings.answer_s
 
     def client_drained(self) -> None:
         if self.upstream is not None:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import logging
 import socket
 import struct
-from collections import deque
 from collections.abc import Callable
 from math import inf
 
@@ -56,7 +55,7 @@ class Flow:
         """Whether it is closed as soon as all is sent."""
         self._receive: Callable[[int], bytes] = connection.recv
         self._send: Callable[[bytes | bytearray | memoryview], int] = connection.send
-        self._kept: deque[bytes | memoryview] | None = None
+        self._kept: list[bytes | memoryview] | None = None
         self._events = events
         self._reading = True
         poller.watch(connection, events, self._ready)
@@ -68,10 +67,11 @@ class Flow:
         """The connection is no more; called once."""
 
     def drained(self) -> None:
-        """All that was kept is sent."""
+        """All is sent of what could not be sent at once, or was so much that others were to wait."""
 
     def ended(self) -> None:
         """The peer sends no more."""
+        self.flush()
         self.close()
 
     def unsendable(self) -> None:
@@ -91,24 +91,16 @@ class Flow:
         return self.kept_bytes > FULL_BYTES
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
-        """Send, or keep."""
+        """Send with what others write in this round, and keep what cannot be sent then."""
         if self.connection is None:
             return
-        if self._kept:
-            self._keep(data)
-            return
-        try:
-            sent = self._send(data)
-        except BlockingIOError:
-            sent = 0
-        except OSError:
-            self.unsendable()
-            return
-        if sent < len(data):
-            self._keep(memoryview(data)[sent:])
-            self._expect()
+        is_first = not self._kept
+        self._keep(data)
+        if is_first:
+            self.poller.send_soon(self._send_kept)
 
     def close_when_sent(self) -> None:
+        self.flush()
         if self._kept:
             self.closing = True
         else:
@@ -127,6 +119,7 @@ class Flow:
 
     def reset(self) -> None:
         """Close so that the peer cannot take it for an end."""
+        self.flush()
         if self.connection is not None:
             self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
             self.close()
@@ -144,12 +137,14 @@ class Flow:
         self._expect()
 
     def _keep(self, data: bytes | bytearray | memoryview) -> None:
-        if self._kept is None:
-            self._kept = deque()
-            self.moved_at = self.poller.now
         # What the caller may change is copied; the rest of a large body is not.
-        self._kept.append(bytes(data) if isinstance(data, bytearray) else data)
-        self.kept_bytes += len(data)
+        piece = bytes(data) if isinstance(data, bytearray) else data
+        if self._kept is None:
+            self._kept = [piece]
+            self.moved_at = self.poller.now
+        else:
+            self._kept.append(piece)
+        self.kept_bytes += len(piece)
 
     def _expect(self) -> None:
         events = self._idle_events | (READ if self._reading else 0) | (WRITE if self._kept else 0)
@@ -160,7 +155,7 @@ class Flow:
     def _ready(self, event: int) -> None:
         try:
             if event & WRITE:
-                self._flush()
+                self.flush()
             if self.connection is None or not event & ~WRITE:
                 return
             if not self._reading and self._idle_events:
@@ -200,26 +195,42 @@ class Flow:
         except Exception:
             _log.exception("a fault of the gateway's own, at a connection's end")
 
-    def _flush(self) -> None:
+    def _send_kept(self) -> None:
+        """What was written in a round, after it."""
+        try:
+            self.flush()
+        except Exception:
+            self._give_up()
+
+    def flush(self) -> None:
+        """Send what is kept, as far as the peer takes it."""
         kept = self._kept
+        if not kept:
+            self._expect()
+            return
+        waited = self._events & WRITE or self.kept_bytes > FULL_BYTES
+        if len(kept) > 1 and self.kept_bytes <= 2 * FULL_BYTES:
+            kept[:] = [b"".join(kept)]  # once sent is cheaper than copied
         while kept and self.connection is not None:
             piece = kept[0]
             try:
                 sent = self._send(piece)
             except BlockingIOError:
-                return
+                sent = 0
             except OSError:
                 self.unsendable()
                 return
             self.kept_bytes -= sent
-            self.moved_at = self.poller.now
             if sent < len(piece):
-                kept[0] = memoryview(piece)[sent:]
+                if sent:
+                    self.moved_at = self.poller.now
+                    kept[0] = memoryview(piece)[sent:]
+                self._expect()
                 return
-            kept.popleft()
+            del kept[0]
         self._kept = None
         if self.closing:
             self.close()
-        elif self.connection is not None:
+        elif waited and self.connection is not None:
             self._expect()
             self.drained()

@@ -4,10 +4,14 @@ One trio task drives it. A task for each connection costs a switch of about 20 �
 anew for each wait (10 µs more); a chunk of a stream has 25 µs in all. So the sockets stand in an epoll set of their
 own, which stays armed, and trio waits for that set alone: its descriptor is readable when any socket of it has news.
 
-Rules: handlers are called one after the other and never wait; a socket that a handler closes is really closed after the
-last handler of the round, so that its number cannot mean another socket while events of the round are left; after
-`SLICE_S` the other tasks of the process get their turn. A process that does little else may linger: once something came
-it waits here a little for more, and spares trio's round (measured: a tenth of a streamed chunk's CPU).
+Rules: handlers are called one after the other and never wait; what they write is sent after the last of the round, or
+once there is enough of it; a socket that a handler closes is really closed after that, so that its number cannot mean
+another socket while events of the round are left; after `SLICE_S` the other tasks of the process get their turn. A
+process that does little else may linger: once something came it waits here a little for more, and spares trio's round
+(measured: a tenth of a streamed chunk's CPU).
+
+Sending together is for the receivers' sake. Each sending wakes its receiver, and one that was awake already costs
+nothing to wake: a busy gateway passed on a fifth more requests by it (measured, as all figures here, on two cores).
 """
 
 from __future__ import annotations
@@ -21,6 +25,8 @@ import trio
 
 Handler = Callable[[int], None]
 """Gets which of the events below have come."""
+MOST_UNSENT = 32
+"""So many that have written in a round wait for its end."""
 
 READ, WRITE = 0x001, 0x004
 """As epoll and poll number them (`linux/eventpoll.h`, `sys/poll.h`)."""
@@ -50,6 +56,7 @@ class Poller:
         self._set = select.poll() if portable else select.epoll()
         self._handlers: dict[int, Handler] = {}
         self._closing: list[socket.socket] = []
+        self._unsent: list[Callable[[], None]] = []
         self._in_round = False
 
     def watch(self, connection: socket.socket, events: int, handler: Handler) -> None:
@@ -74,6 +81,13 @@ class Poller:
         else:
             connection.close()
 
+    def send_soon(self, send: Callable[[], None]) -> None:
+        """At the end of the round, or now between rounds."""
+        if self._in_round:
+            self._unsent.append(send)
+        else:
+            send()
+
     async def run(self) -> None:
         """Call handlers until cancelled."""
         descriptor = self._set.fileno() if isinstance(self._set, select.epoll) else None
@@ -97,10 +111,19 @@ class Poller:
                 handler = handlers.get(number)
                 if handler is not None:
                     handler(event)
+                    if len(self._unsent) >= MOST_UNSENT:
+                        self._send()
+            self._send()
             self._really_close()
             self.now = clock()
             if self.now - begun > SLICE_S:
                 return
+
+    def _send(self) -> None:
+        while self._unsent:  # whoever finds its connection lost may have something to write elsewhere
+            unsent, self._unsent = self._unsent, []
+            for send in unsent:
+                send()
 
     def _really_close(self) -> None:
         self._in_round = False

@@ -19,7 +19,6 @@ on has one length, and no field of this connection (RFC 9110, 7.6.1).
 from __future__ import annotations
 
 import re
-from collections import deque
 from collections.abc import Callable
 from time import monotonic
 
@@ -115,7 +114,7 @@ class RequestReader:
     )
 
     def __init__(self, body_bytes: int, judge: Judge) -> None:
-        self.whole: deque[Request] = deque()
+        self.whole: list[Request] = []
         self.current: Request | None = None
         """The request of which a part is there."""
         self.refusal: Refusal | None = None

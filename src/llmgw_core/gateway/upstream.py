@@ -152,7 +152,7 @@ class Upstream(Flow):
         self.state = State.WAITING
         if self.exchange is not None:
             self.exchange.connected()
-        self._flush()
+        self.flush()
 
     def unsendable(self) -> None:
         # An engine that refuses a request before it has read it all has answered: that may still be there to read.
@@ -185,9 +185,7 @@ class Upstream(Flow):
             return exchange.tail[-5:-4] not in (b"\r", b"\n")
         if self.status in BODILESS:
             return not exchange.sent_bytes
-        return any(
-            name.lower() == b"content-length" and int(value) == exchange.sent_bytes for name, value in self.fields
-        )
+        return exchange.length == exchange.sent_bytes
 
     def _receive_head(self, exchange: Exchange, data: bytes) -> None:
         self.state = State.HEAD
@@ -205,7 +203,8 @@ class Upstream(Flow):
             return
         rest, self._head = self._head[end:], b""
         self.state = State.BODY
-        exchange.answer(self.status, self.reason, self.fields, rest)
+        fields, self.fields = self.fields, []
+        exchange.answer(self.status, self.reason, fields, rest)
 
     def _check_head(self, exchange: Exchange, size: int) -> bool:
         if size > HEAD_BYTES:
