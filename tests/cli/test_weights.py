@@ -147,6 +147,17 @@ def test_what_cannot_be_read_is_not_called_different(copy: Path) -> None:
     assert (stdout, stderr) == ("", "llmgw: b.bin is not a regular file\n")
 
 
+def test_a_pipe_is_refused_and_not_waited_for(model: Path) -> None:
+    os.mkfifo(model / "z.bin")
+    _, stderr = run("manifest", model, wanted=2)
+    assert stderr == f"llmgw: {model}: z.bin is not a regular file\n"
+
+
+@pytest.mark.parametrize("what", ["manifest", "verify"])
+def test_no_path_is_not_this_directory(what: str) -> None:
+    assert "PATH is empty" in run(what, "", wanted=2)[1]
+
+
 def test_a_manifest_that_cannot_be_written_leaves_nothing(model: Path) -> None:
     _, stderr = run("manifest", model, "--output", "/proc/manifest.json", wanted=2)
     assert "cannot write /proc/manifest.json" in stderr

@@ -59,6 +59,7 @@ PROBLEMS = {
     "no trust": (with_machine(tools=GOOD.tools - {"update-ca-certificates"}), "ca-certificates"),
     "no python": (with_machine(python="", family=Family.REDHAT, other_python="python3 3.9"), "dnf install python3.12"),
     "no room": (with_machine(free_kib={"/var": 100 << 10}), "/var has 100.0 MiB free, and needs 251.0"),
+    "read-only": (with_machine(closed=("/etc",)), "/etc cannot be written to there: is it mounted read-only?"),
     "other node": (with_machine(settings='node = "n2"\n'), "is node n2 already"),
     "other platform": (with_machine(architecture="aarch64"), "is for linux-amd64, and 10.0.0.144 is Linux aarch64"),
     "other name": (attrs.evolve(FACTS, server=ServerSeen(("DNS:llmgw",))), "would look for IP:10.0.0.140"),
@@ -75,6 +76,15 @@ def test_each_problem_is_one_line_with_its_way_out(facts: Facts, said: str) -> N
     (problem,) = find_problems(REQUEST, facts)
     assert said in problem
     assert "\n" not in problem
+
+
+@pytest.mark.parametrize(
+    ("server", "name"),
+    [("https://[2001:DB8:0::1]", "IP:2001:db8::1"), ("https://Control.example", "DNS:control.EXAMPLE")],
+)
+def test_a_server_is_known_by_its_certificates_name_however_it_is_written(server: str, name: str) -> None:
+    facts = attrs.evolve(FACTS, server=ServerSeen((name,)))
+    assert find_problems(attrs.evolve(REQUEST, server=server), facts) == ()
 
 
 def test_a_file_for_another_platform_is_not_needed_where_the_machine_has_its_own() -> None:

@@ -35,6 +35,7 @@ from llmgw_core.testing.ssh_machine import SshMachine, a_release, ssh_machine
 BIN = Path(sys.executable).parent
 NODE = "llmgw-node04"
 DEADLINE_S = 60.0
+GREETING = "umask 077; export PATH=/usr/bin:/bin; echo '*** error: unauthorized access ***'; printf 'last login '\n"
 ODD = """/srv/ib "tree" it's 100% $HOME"""
 FILES = ("ca.crt", "agent.toml", f"{NODE}.crt", f"{NODE}.key")
 
@@ -229,6 +230,7 @@ def watched_command_lines() -> Iterator[set[str]]:
 def test_from_nothing_to_the_node_in_ctl_nodes_and_twice_in_a_row(site: Site, machine: SshMachine) -> None:
     write_tree(machine.path(ODD), {"mlx5_2": an_adapter(2), "mlx5_3": an_adapter(3)})
     machine.path("/etc/ssl/certs/ca-certificates.crt").unlink()
+    machine.write("/root/.bashrc", GREETING)
     options = ("--fabric", "ib-b:mlx5_2,mlx5_3", "--ib-root", ODD, "--nvidia-smi", "/opt/my smi/nvidia-smi")
     with watched_command_lines() as seen:
         ended = site.onboard(machine, *options)
@@ -372,11 +374,21 @@ def test_all_that_is_wrong_with_a_machine_is_told_at_once(site: Site, bare: SshM
     pythons = ("/usr/bin/python3", "/usr/bin/python3.11")
     with changed(bare, pythons[0], python), changed(bare, pythons[1], python):
         more = ("--days", "0", "--engine", "vllm", "--fabric", "ib-b:", "--server", "http://localhost:1")
-        problems = site.refused(bare, "--binary", arm, *more)
+        bare.run("sh", "-c", "mount --bind /etc /etc && mount -o remount,ro,bind /etc")
+        try:
+            problems = site.refused(bare, "--binary", arm, *more)
+        finally:
+            bare.run("umount", "/etc")
     bare.path("/run/systemd/away").rename(bare.path("/run/systemd/system"))
     said_of_options = ("--days 0", "--engine 'vllm'", "--fabric 'ib-b:'", "server 'http://localhost:1'")
-    assert len(problems) == 7, problems
-    for said in ("is for linux-arm64, and", "has python3 3.9 only", "runs no systemd", *said_of_options):
+    assert len(problems) == 8, problems
+    for said in (
+        "/etc cannot be written to there",
+        "is for linux-arm64, and",
+        "has python3 3.9 only",
+        "runs no systemd",
+        *said_of_options,
+    ):
         assert [problem for problem in problems if said in problem], said
 
 
@@ -455,6 +467,9 @@ def test_sigint_in_the_middle_says_what_is_loose_and_the_next_run_goes_on(site: 
         env=site.environment,
     )
     until(lambda: machine.path("/tmp/here").exists())
+    for more in ({"node": "halfway"}, {"node": "another"}):
+        beside = site.onboard(machine, wanted=2, **more)
+        assert re.search(r"another run of llmgw-onboard-node is at (node halfway|\[127)", beside.stderr)
     process.send_signal(signal.SIGINT)
     _, stderr = process.communicate(timeout=DEADLINE_S)
     assert process.returncode == 130, stderr

@@ -15,6 +15,7 @@ import pytest
 import yaml
 from attrs import define
 
+from llmgw_core.errors import LlmgwError
 from llmgw_core.provision import awaiting
 from llmgw_core.testing.fake_proxmox import FakeProxmox
 
@@ -242,6 +243,28 @@ def test_what_cannot_be_undone_is_named_with_its_command(hypervisor: Hypervisor)
     hypervisor.run()
 
 
+def test_a_snippets_path_that_is_none_is_not_written_to(hypervisor: Hypervisor) -> None:
+    (hypervisor.fake.bin / "pvesm").write_text("#!/bin/sh\nexit 0\n")
+    _, stderr = hypervisor.run(wanted=1)
+    assert "pvesm path local:snippets/llmgw-144-llmgw-node04.yaml says '.', which is no path of a file" in stderr
+    assert "nothing of it is left" in stderr
+
+
+def test_a_lock_that_cannot_be_taken_is_told(hypervisor: Hypervisor) -> None:
+    _, stderr = hypervisor.run(wanted=2, lock="/proc/no/lock")
+    assert "cannot open /proc/no/lock" in stderr
+    assert hypervisor.fake.changes == []
+
+
+def test_what_cannot_be_told_after_the_machine_is_made_is_no_refusal(hypervisor: Hypervisor) -> None:
+    with Path("/dev/full").open("w") as full:
+        process = subprocess.Popen(
+            [*PROGRAM, *hypervisor.words()], stdout=full, stderr=subprocess.PIPE, text=True, env=hypervisor.environment
+        )
+        _, stderr = process.communicate(timeout=DEADLINE_S)
+    assert (process.returncode, "cannot print: No space left on device" in stderr) == (1, True), stderr
+
+
 def test_a_snippet_that_cannot_be_written_leaves_no_machine(hypervisor: Hypervisor) -> None:
     (hypervisor.fake.disks / "snippets").rmdir()
     (hypervisor.fake.disks / "snippets").write_text("in the way")
@@ -389,6 +412,17 @@ def test_a_release_goes_over_ssh_to_the_host_key_that_the_agent_told(waits: Hype
     (call,) = (call for call in waits.fake.calls if call[0] == "ssh")
     assert "StrictHostKeyChecking=yes" in call
     assert call[-1].startswith("sudo sh -c ")
+
+
+def test_a_machines_greeting_is_not_its_version(waits: Hypervisor, tmp_path: Path) -> None:
+    (waits.fake.bin / "ssh").write_text("#!/bin/sh\necho Unauthorized access is denied\necho llmgw 0.2\n")
+    (tmp_path / "llmgw").touch()
+    assert awaiting.put_release(tmp_path / "llmgw", "10.0.0.144", "root", [KEY]) == "llmgw 0.2"
+
+
+def test_a_release_that_has_gone_meanwhile_is_told(waits: Hypervisor, tmp_path: Path) -> None:
+    with pytest.raises(LlmgwError, match=r"could not be put on .*: No such file or directory"):
+        awaiting.put_release(tmp_path / "gone", "10.0.0.144", "root", [KEY])
 
 
 def test_without_a_host_key_no_release_is_sent(waits: Hypervisor, tmp_path: Path) -> None:

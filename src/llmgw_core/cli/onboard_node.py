@@ -50,7 +50,7 @@ FACTS_S = 30.0
 @click.option("--ssh-user", default="root", show_default=True, help="root, or one with sudo without a password.")
 @click.option("--ssh-port", type=int, default=22, show_default=True)
 @click.option("--ssh-identity", default="", metavar="FILE", help="A private key; default: ssh's own choice.")
-@click.option("--host-key", default="", metavar="KEY", help="What its host key must be: SHA256:…, or the public key.")
+@click.option("--host-key", default="", metavar="KEY", help="What its host key must be: SHA256:..., or the public key.")
 @click.option("--known-hosts", type=click.Path(path_type=Path), help="Default: in the authority's directory.")
 @click.option(
     "--ca-dir",
@@ -75,7 +75,7 @@ FACTS_S = 30.0
 @with_version
 def onboard_node(identity: str | None, context: Path, server: str, wait: int, dry_run: bool, **options: Any) -> None:
     """Make a machine a node: certificate, root, release, settings and unit, over ssh; start it, and wait for it."""
-    from llmgw_core.onboard.onboarding import look
+    from llmgw_core.onboard.onboarding import NotOnboarded, look
 
     operator = _Operator(Context(context, server, identity) if identity or context.exists() else None)
     request = _request(server, **options)
@@ -83,12 +83,20 @@ def onboard_node(identity: str | None, context: Path, server: str, wait: int, dr
         if dry_run:
             _print_plan(onboarding)
             return
-        _carry_out(onboarding)
-        if not wait:
-            show(f"{request.node} is installed at {request.login.address}; nothing was waited for")
-            return
-        _await(onboarding, wait)
-        _tell_remaining(onboarding, operator)
+        try:
+            _make_node(onboarding, wait, operator)
+        except LlmgwError as error:
+            raise NotOnboarded(str(error)) from error
+
+
+def _make_node(onboarding: Onboarding, wait: int, operator: _Operator) -> None:
+    request = onboarding.request
+    _carry_out(onboarding)
+    if not wait:
+        show(f"{request.node} is installed at {request.login.address}; nothing was waited for")
+        return
+    _await(onboarding, wait)
+    _tell_remaining(onboarding, operator)
 
 
 def _request(

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from llmgw_core.cli.output import show
 from llmgw_core.cli.printable import printable_text
 from llmgw_core.cli.progress import Progress, run_script, say, with_version
 from llmgw_core.errors import LlmgwError
@@ -73,7 +74,7 @@ def provision_node(
     from uuid import uuid4
 
     from llmgw_core.provision.image import look_at_image
-    from llmgw_core.provision.making import Making, one_at_a_time
+    from llmgw_core.provision.making import Making, NotMade, one_at_a_time
     from llmgw_core.provision.reading import read_facts, read_keys
     from llmgw_core.provision.request import MachineRequest
     from llmgw_core.provision.steps import unfinished_mark
@@ -93,7 +94,10 @@ def provision_node(
             steps = _steps(request, read_facts(request, image, keys, binary, pve_root), run)
             making.take(steps)
         making.fill(steps)
-    _after(request, wait, binary)
+    try:
+        _after(request, wait, binary)
+    except LlmgwError as error:
+        raise NotMade(str(error)) from error
 
 
 def _steps(request: MachineRequest, facts: Facts, run: str) -> Steps:
@@ -115,9 +119,8 @@ def _print_plan(request: MachineRequest, steps: Steps) -> None:
     lines = [shlex.join(steps.create)]
     lines += [f"# write {steps.snippet_volume} (its path: pvesm path {steps.snippet_volume})"]
     lines += [shlex.join(argv) for argv in steps.commands[1:]]
-    click.echo("\n".join(lines))
-    click.echo(f"\n# {steps.snippet_volume}")
-    click.echo(steps.user_data, nl=False)
+    lines += ["", f"# {steps.snippet_volume}", steps.user_data.rstrip("\n")]
+    show("\n".join(lines))
 
 
 def _after(request: MachineRequest, wait: int, binary: Path | None) -> None:
@@ -127,7 +130,7 @@ def _after(request: MachineRequest, wait: int, binary: Path | None) -> None:
 
     address = request.address.partition("/")[0]
     if not wait:
-        click.echo(f"VM {request.vmid} ({request.name}) is started; nothing was waited for")
+        show(f"VM {request.vmid} ({request.name}) is started; nothing was waited for")
         return
     progress = Progress()
     try:
@@ -141,9 +144,9 @@ def _after(request: MachineRequest, wait: int, binary: Path | None) -> None:
         progress.clear()
         say(_stays(request))
         raise
-    click.echo(f"VM {request.vmid} ({request.name}) answers at {address}" + (f", with {version}" if version else ""))
+    show(f"VM {request.vmid} ({request.name}) answers at {address}" + (f", with {version}" if version else ""))
     for key in answer.host_keys:
-        click.echo(f"  its ssh host key: {printable_text(key)}")
+        show(f"  its ssh host key: {printable_text(key)}")
 
 
 def _stays(request: MachineRequest) -> str:

@@ -24,7 +24,15 @@ if TYPE_CHECKING:
 DIFFERS, UNCHECKED = 1, 2
 MOST_JOBS = 64
 
-path_argument = click.argument("path", type=click.Path(path_type=Path))
+
+def _require_path(context: click.Context, parameter: click.Parameter, given: str) -> Path:
+    """`"$MODEL"` of a variable that is not set is not this directory."""
+    if not given:
+        raise click.UsageError("PATH is empty: name a directory or a file")
+    return Path(given)
+
+
+path_argument = click.argument("path", type=click.Path(), callback=_require_path)
 jobs_option = click.option(
     "--jobs",
     type=click.IntRange(1, MOST_JOBS),
@@ -59,7 +67,7 @@ def manifest(path: Path, output: Path | None, force: bool, jobs: int) -> None:
     prints = str(target) == "-"
     if not prints and not force and os.path.lexists(target):
         raise LlmgwError(f"{target} exists: `llmgw weights verify` compares with it; --force replaces it")
-    found = _digested(_files(path), jobs)
+    found = _digested_whole(_files(path), jobs)
     unread = [f"{name} {each.unread or 'is missing'}" for name, each in found.items() if each.size is None]
     if unread or not found:
         raise LlmgwError("\n".join(f"{path}: {line}" for line in unread) or f"{path} has no files")
@@ -143,6 +151,14 @@ def _files(path: Path) -> dict[str, Path]:
         return files_of(path)
     except OSError as error:
         raise LlmgwError(f"cannot read {error.filename or path}: {error.strerror}") from error
+
+
+def _digested_whole(files: Mapping[str, Path], jobs: int) -> dict[str, Found]:
+    """Nothing is read for hours where a file cannot be; and a pipe, whose opening waits, not at all."""
+    from llmgw_core.discovery.weight_tree import look
+
+    found = {name: look(path) for name, path in files.items()}
+    return found if any(each.size is None for each in found.values()) else _digested(files, jobs)
 
 
 def _digested(files: Mapping[str, Path], jobs: int) -> dict[str, Found]:

@@ -28,7 +28,6 @@ Progress = Callable[[str], None]
 
 # Of the process that runs now only: what an earlier one said proves nothing.
 _ASK = f"""\
-export LC_ALL=C
 printf 'state=%s\\n' "$(systemctl is-active {UNIT_NAME})"
 printf 'restarts=%s\\n' "$(systemctl show -p NRestarts {UNIT_NAME} | tr -cd 0-9)"
 id=$(systemctl show -p InvocationID {UNIT_NAME}); id=${{id#*=}}

@@ -95,8 +95,8 @@ def _find_server_problems(request: NodeRequest, facts: Facts) -> Iterator[str]:
             f"{server} shows a certificate of another authority than this one: name its directory by --ca-dir, or "
             "issue the control plane's certificate here (llmgw ca issue server)"
         )
-    wanted = f"IP:{server.host}" if _is_address(server.host) else f"DNS:{server.host}"
-    if wanted not in seen.names:
+    wanted = _name_of(server.host)
+    if wanted.lower() not in map(str.lower, seen.names):
         option = "--ip" if wanted.startswith("IP:") else "--dns"
         yield (
             f"the certificate of {server} is valid for {', '.join(seen.names) or 'no name'}, and the node would look "
@@ -197,6 +197,9 @@ def _find_room_problems(request: NodeRequest, facts: Facts, machine: Machine) ->
     release_kib = 0
     if facts.release is not None and machine.digests.get(RELEASE) != facts.release.sha256:
         release_kib = facts.release.size_bytes // 1024
+    if machine.becomes_root and machine.closed:
+        closed = ", ".join(machine.closed)
+        yield f"{request.login.address}: {closed} cannot be written to there: is it mounted read-only?"
     needs = {"/usr/local/bin": release_kib, "/etc": 0, "/var": _UNPACKED * release_kib}
     for directory, more in needs.items():
         free = machine.free_kib.get(directory)
@@ -238,13 +241,14 @@ def _clock_note(address: str, ahead_s: float) -> str:
     return f"{told}: timedatectl set-ntp true"
 
 
-def _is_address(host: str) -> bool:
+def _name_of(host: str) -> str:
+    """As a certificate has it: `IP:2001:db8::1` however long it was written, or `DNS:llmgw`."""
     from ipaddress import ip_address
 
     try:
-        return bool(ip_address(host))
+        return f"IP:{ip_address(host)}"
     except ValueError:
-        return False
+        return f"DNS:{host}"
 
 
 _CHECKS: tuple[Check, ...] = (

@@ -70,6 +70,8 @@ class Machine:
     clock_ahead_s: float = 0.0
     free_kib: Mapping[str, int] = field(factory=dict, converter=frozen_mapping, hash=False)
     """By directory."""
+    closed: tuple[str, ...] = ()
+    """Directories that root cannot write to."""
     tools: frozenset[str] = frozenset()
     digests: Mapping[str, str] = field(factory=dict, converter=frozen_mapping, hash=False)
     """SHA-256 of the files that are there."""

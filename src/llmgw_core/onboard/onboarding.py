@@ -7,7 +7,7 @@ early, the next run goes on from what it finds.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from datetime import datetime
 from pathlib import Path
 
@@ -25,6 +25,7 @@ from llmgw_core.onboard.request import UNIT_NAME, NodeRequest
 from llmgw_core.onboard.settings import plan_values, render_settings
 from llmgw_core.onboard.ssh import Session, check_named_key, open_session, remember_keys
 from llmgw_core.onboard.steps import Plan, Wanted, certificate_steps, plan_steps
+from llmgw_core.onboard.turn import taken
 from llmgw_core.onboard.unit import packaged_unit, render_unit
 from llmgw_core.pki.authority import Authority, NoAuthority, describe_authority_end
 from llmgw_core.pki.certificate import Order
@@ -126,7 +127,13 @@ class Onboarding:
 
 @contextmanager
 def look(request: NodeRequest, site: Site) -> Iterator[Onboarding]:
-    """What is to be done; raises `Refused`."""
+    """What is to be done; raises `Refused`. One run at a time, as far as it changes anything."""
+    names = (f"node {request.node}", request.login.known_name)
+    with taken(site.ca_dir, *names) if site.remembers else nullcontext():
+        yield from _look(request, site)
+
+
+def _look(request: NodeRequest, site: Site) -> Iterator[Onboarding]:
     troubles: list[str] = []
     authority, notes = _open_authority(site, troubles)
     release = None if request.command else look_at_release(site.binary)

@@ -32,7 +32,6 @@ _FITS = "import ssl,sys;ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_cert_chain(
 _VERSION = "import sys;print('%d.%d'%sys.version_info[:2])"
 
 _SCRIPT = f"""\
-export LC_ALL=C PATH="$PATH:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 executable=$1 certificate=$2 key=$3 marker=$4
 say() {{ printf '%s=%s\\n' "$1" "$(printf %s "$2" | tr '\\n' ' ')"; }}
 as=
@@ -55,6 +54,7 @@ for each in {" ".join(PYTHONS)}; do
 done
 for directory in {" ".join(DIRECTORIES)}; do
     [ -d $directory ] && say free "$directory $(df -Pk $directory | tail -n 1)"
+    [ ! -d $directory ] || $as test -w $directory || say closed $directory
 done
 for file in {RELEASE} {SETTINGS} {UNIT} {ETC}/ca.crt {" ".join(ANCHORS.values())}; do
     sum=$($as sha256sum $file 2>/dev/null) && say digest "$file ${{sum%% *}}"
@@ -116,6 +116,7 @@ def parse_probe(text: str, now_s: float) -> Machine | None:
         other_python=other,
         clock_ahead_s=_number(one.get("clock", "")) - now_s if one.get("clock") else 0.0,
         free_kib=_free(said["free"]),
+        closed=tuple(said["closed"]),
         tools=frozenset(said["tool"]),
         digests={name: digest for name, _, digest in (each.partition(" ") for each in said["digest"])},
         settings=_text(one.get("settings", "")),

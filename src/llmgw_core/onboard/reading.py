@@ -90,7 +90,10 @@ def look_at_machine(session: Session, request: NodeRequest, root_pem: bytes) -> 
     machine = parse_probe(ended.stdout, now_s)
     if machine is None:
         said = last_words(ended.output) or "nothing"
-        raise LlmgwError(f"{session.login.address} does not answer as a machine with a shell: it says {said}")
+        raise LlmgwError(
+            f"{session.login.address} does not answer as a machine with a shell: it says {said}; "
+            "is it another --ssh-user?"
+        )
     return machine
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from ipaddress import ip_address
 
 from attrs import field, frozen
 
@@ -16,11 +17,22 @@ UNIT_NAME = "llmgw-agent.service"
 UNIT = f"/etc/systemd/system/{UNIT_NAME}"
 UNFINISHED = f"{ETC}/onboarding"
 """Lies there from the first change until the agent was started with all of them."""
+SYSTEM_PATH = ("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin")
+"""Where a unit finds programs, whatever a login's PATH says."""
 NO_FABRIC = "none"
 SSH_PORT = 22
 
 _HOST = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_.:-]*[A-Za-z0-9_])?")
+_PLAIN = re.compile(r"[0-9A-Za-z.:%_-]+")
 _USER = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}")
+
+
+def _is_address(text: str) -> bool:
+    """IPv6 too, with the zone of a link-local one: `fe80::1%eth0`."""
+    try:
+        return bool(ip_address(text)) and _PLAIN.fullmatch(text) is not None
+    except ValueError:
+        return False
 
 
 @frozen(kw_only=True)
@@ -41,7 +53,7 @@ class Login:
 
     def problems(self) -> tuple[str, ...]:
         found = []
-        if not _HOST.fullmatch(self.address):
+        if not (_HOST.fullmatch(self.address) or _is_address(self.address)):
             found.append(f"--addr {self.address!r}: expected an address or a host's name")
         if not _USER.fullmatch(self.user):
             found.append(f"--ssh-user {self.user!r}: expected a login's name")

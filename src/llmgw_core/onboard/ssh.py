@@ -20,12 +20,12 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO
 
-from attrs import define
+from attrs import define, evolve
 
 from llmgw_core.errors import LlmgwError
 from llmgw_core.onboard.known_hosts import fingerprint_of, is_named, lines_of, with_lines
-from llmgw_core.onboard.request import Login
-from llmgw_core.onboard.words import SSH_FAILED, explain_ssh
+from llmgw_core.onboard.request import SYSTEM_PATH, Login
+from llmgw_core.onboard.words import SSH_FAILED, explain_ended, explain_ssh
 from llmgw_core.provision.commands import Ended, run
 from llmgw_core.provision.words import last_words
 
@@ -61,6 +61,12 @@ _OPTIONS = {
 }
 
 
+BEGINS = "llmgw-onboard-node: the output begins"
+# One line, and no backslash: for whatever shell a login has. What its startup files print stands before the mark, which
+# begins a line of its own; what they set (a mask, a PATH that the unit has not, a language) does not count.
+_PLAINLY = f'umask 022; export LC_ALL=C PATH={":".join(SYSTEM_PATH)}; cd /; echo; echo "{BEGINS}"; exec "$@"'
+
+
 class NotReached(LlmgwError):
     """ssh failed, and not the command."""
 
@@ -71,7 +77,8 @@ class RemoteFailed(LlmgwError):
 
 def ssh_words(login: Login, place: str, checking: str) -> tuple[str, ...]:
     """Up to the host's name. Pure. `checking`: `yes`, or `accept-new` for a host that is not known yet."""
-    identity = ("-i", login.identity, "-o", "IdentitiesOnly=yes") if login.identity else ()
+    # In a key's path % begins a token.
+    identity = ("-i", login.identity.replace("%", "%%"), "-o", "IdentitiesOnly=yes") if login.identity else ()
     return (
         *("ssh", "-T", "-S", f"{place}/s"),
         *(word for name, value in _OPTIONS.items() for word in ("-o", f"{name}={value}")),
@@ -100,10 +107,11 @@ class Session:
     ) -> Ended:
         """Raises `NotReached`; a command that fails is its own end."""
         program, *options = ssh_words(self.login, self._place, "yes")
-        argv = (program, "-o", "ControlMaster=no", *options, shlex.join(words))
-        ended = run(argv, timeout_s, stdin, said)
+        plainly = ("sh", "-c", _PLAINLY, "sh", *words)
+        argv = (program, "-o", "ControlMaster=no", *options, shlex.join(plainly))
+        ended = _without_greeting(run(argv, timeout_s, stdin, said))
         if ended.code == SSH_FAILED:
-            raise NotReached(explain_ssh(self.login, ended.stderr, str(self.known_hosts)))
+            raise NotReached(explain_ended(self.login, ended.stderr))
         return ended
 
     def run_as_root(
@@ -118,6 +126,12 @@ class Session:
                 f"on {self.login.address}, {shown} {why}: {last_words(ended.output) or 'without a word'}"
             )
         return ended
+
+
+def _without_greeting(ended: Ended) -> Ended:
+    """What the command printed itself; all of it where no shell has come so far."""
+    _, begins, printed = ended.stdout.partition(f"\n{BEGINS}\n")
+    return evolve(ended, stdout=printed) if begins else ended
 
 
 @contextmanager

@@ -6,6 +6,7 @@ In: what it printed.  Out: one line.  Pure.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Iterator
 
 from llmgw_core.onboard.known_hosts import forget_command
 from llmgw_core.onboard.request import Login
@@ -18,9 +19,12 @@ _CHANGED = re.compile(
     r"REMOTE HOST IDENTIFICATION HAS CHANGED|requested strict checking|host key .* revoked", re.IGNORECASE
 )
 _FINGERPRINT = re.compile(r"SHA256:[A-Za-z0-9+/]{43}")
-_WAYS = (
+# What stands before the last word of ssh's, and says more than that.
+_BEFORE = (
     (r"unprotected private key|bad permissions", "its file is open to others, and ssh leaves it out: chmod 600 it"),
     (r"identity file .* not accessible|no such identity", "--ssh-identity names no file that can be read"),
+)
+_WAYS = (
     (
         r"permission denied",
         "it takes no key of ours for that user: put a public key into its ~/.ssh/authorized_keys there, or name "
@@ -42,9 +46,25 @@ def explain_ssh(login: Login, output: str, known_hosts: str) -> str:
     if _CHANGED.search(output):
         return _explain_changed(login, output, known_hosts)
     said = last_words(_without_banner(output))
-    way = next((way for pattern, way in _WAYS if re.search(pattern, output, re.IGNORECASE)), "")
+    # ssh's own last words first: a host's banner may hold any words.
+    ways = (*_ways(_BEFORE, output), *_ways(_WAYS, said), *_ways(_WAYS, output))
+    way = (*ways, "")[0]
     told = f"ssh does not reach {login.user} at {login.known_name}" + (f": {said}" if said else "")
     return f"{told}; {way}" if way else told
+
+
+def explain_ended(login: Login, output: str) -> str:
+    """Why there is no connection any more."""
+    said = last_words(_without_banner(output))
+    told = f" ({said})" if said else ""
+    return (
+        f"the connection to {login.user} at {login.known_name} has ended in the middle{told}: did the machine restart, "
+        "or the network fail?"
+    )
+
+
+def _ways(ways: Iterable[tuple[str, str]], text: str) -> Iterator[str]:
+    return (way for pattern, way in ways if re.search(pattern, text, re.IGNORECASE))
 
 
 def _explain_changed(login: Login, output: str, known_hosts: str) -> str:

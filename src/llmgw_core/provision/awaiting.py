@@ -112,11 +112,16 @@ def put_release(binary: Path, address: str, user: str, host_keys: Sequence[str])
         known = Path(directory, "known_hosts")
         known.write_text("".join(f"{address} {key}\n" for key in host_keys), encoding="utf-8")
         login = (*_SSH, "-o", f"UserKnownHostsFile={known}", "-l", user, address)
-        with binary.open("rb") as file:
-            ended = run((*login, _install(user, digest_of(binary))), COPY_S, stdin=file)
+        try:
+            with binary.open("rb") as file:
+                ended = run((*login, _install(user, digest_of(binary))), COPY_S, stdin=file)
+        except OSError as error:
+            raise LlmgwError(f"{binary} could not be put on {address}: {error.strerror} ({error.filename})") from error
     if ended.code != 0:
         raise LlmgwError(f"{binary} could not be put on {address}: {explain_failure(('ssh', address), *_of(ended))}")
-    return last_words(ended.stdout)
+    # A login may greet on standard output too.
+    versions = [line for line in ended.stdout.splitlines() if line.startswith("llmgw ")]
+    return (versions or [last_words(ended.stdout)])[-1]
 
 
 _SSH = ("ssh", "-o", "BatchMode=yes", "-o", "StrictHostKeyChecking=yes", "-o", "ConnectTimeout=10")

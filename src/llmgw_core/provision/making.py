@@ -39,8 +39,12 @@ class NotMade(LlmgwError):
 @contextmanager
 def one_at_a_time(say: Say, path: Path = LOCK) -> Iterator[None]:
     """From looking until the VM's id is taken: another run here sees what this one took."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("a") as file:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        file = path.open("a")
+    except OSError as error:
+        raise LlmgwError(f"cannot open {path} ({error.strerror}): run this as root") from error
+    with file:
         _lock(file.fileno(), say)
         yield
 
@@ -105,7 +109,11 @@ class Making:
         run_or_raise(argv, timeout_s)
 
     def _find_snippet(self, steps: Steps) -> Path:
-        return Path(run_or_raise(("pvesm", "path", steps.snippet_volume), QUICK_S).stdout.strip())
+        argv = ("pvesm", "path", steps.snippet_volume)
+        path = Path(run_or_raise(argv, QUICK_S).stdout.strip())
+        if not path.is_absolute():
+            raise LlmgwError(f"{shlex.join(argv)} says {str(path)!r}, which is no path of a file")
+        return path
 
     def _write_snippet(self, path: Path, steps: Steps) -> None:
         self.say(f"write {path}")
