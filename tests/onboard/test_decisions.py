@@ -14,6 +14,7 @@ from llmgw_core.onboard.awaiting import parse_heard
 from llmgw_core.onboard.certificate import Standing, why_new_certificate
 from llmgw_core.onboard.checks import chosen_release, find_notes, find_problems
 from llmgw_core.onboard.facts import Facts, Family, Machine, Release, ServerSeen
+from llmgw_core.onboard.onboarding import _tell_older
 from llmgw_core.onboard.probe import ANCHORS, TOOLS, marker_of, parse_probe
 from llmgw_core.onboard.request import ETC, SETTINGS, UNFINISHED, UNIT, Login, NodeRequest
 from llmgw_core.onboard.steps import Plan, Put, Run, Wanted, certificate_steps, plan_steps
@@ -22,6 +23,7 @@ from llmgw_core.pki.authority import Authority
 from llmgw_core.pki.certificate import Order, Signer, make_authority_certificate, make_key, make_leaf, serial_text
 from llmgw_core.pki.files import certificate_pem
 from llmgw_core.pki.names import AlternativeNames
+from llmgw_core.pki.record import Record
 from llmgw_core.provision.awaiting import RELEASE
 
 NOW = datetime(2026, 11, 30, 12, tzinfo=UTC)
@@ -176,6 +178,23 @@ def test_a_certificate_of_another_authority_or_one_that_is_revoked_does_not_stay
 
     serial = serial_text(x509.load_pem_x509_certificate(machine.certificate or b""))
     assert why_new_certificate("n1", machine, Standing(other.certificate, NOW, (serial,))).endswith("is revoked")
+
+
+def test_older_certificates_are_one_line_however_many() -> None:
+    identity = Identity(Role.NODE, "n1")
+    records = [
+        Record(serial, identity, NOW, NOW + timedelta(days=days), AlternativeNames(), "", "")
+        for serial, days in (("0a", 9), ("0b", 3))
+    ]
+    assert "2 older certificates of n1 are good, the last until 2026-12-09T12:00:00Z" in _tell_older("n1", records)
+    assert _tell_older("n1", records).endswith("llmgw ctl cert revoke --serial SERIAL, for each of 0a, 0b")
+    assert _tell_older("n1", records[1:]).endswith("llmgw ctl cert revoke --serial 0b")
+
+
+def test_a_clock_beyond_all_time_is_none() -> None:
+    machine = parse_probe(f"clock={'9' * 400}\nwhole=yes\n", 100.0)
+    assert machine is not None
+    assert machine.clock_ahead_s == -100.0
 
 
 WANTED = Wanted(b"root\n", b"settings\n", b"unit\n", RELEASE_FILE)

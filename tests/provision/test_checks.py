@@ -1,5 +1,6 @@
 """What speaks against a machine: all of it at once, each with the way out."""
 
+from pathlib import Path
 from typing import Any
 
 import attrs
@@ -7,6 +8,7 @@ import pytest
 
 from llmgw_core.provision.checks import choose, find_notes, find_problems
 from llmgw_core.provision.facts import MARK, UNFINISHED, AuthorizedKeys, Facts, Guest, Image, PciDevice, Storage
+from llmgw_core.provision.reading import read_keys
 from llmgw_core.provision.request import MachineRequest
 
 GIB = 1 << 30
@@ -209,3 +211,33 @@ def test_what_is_worth_knowing_is_a_note() -> None:
     first, second = find_notes(request(), unsure)
     assert "not compared with a checksum" in first
     assert second == "/k: left out what is no key, in line 3, 7"
+
+
+@pytest.mark.parametrize(
+    ("address", "gateway", "fits"),
+    [
+        ("2001:db8::5/64", "fe80::1", True),
+        ("2001:db8::5/64", "2001:db8::1", True),
+        ("2001:db8::5/64", "2001:db9::1", False),
+        ("10.0.0.144/24", "fe80::1", False),
+        ("10.0.0.144/24", "169.254.0.1", False),
+    ],
+)
+def test_a_router_of_ipv6_may_be_called_by_its_link_local_address(address: str, gateway: str, fits: bool) -> None:
+    found = find_problems(request(address=address, gateway=gateway), facts())
+    assert fits == (found == ())
+
+
+def test_a_digest_that_is_none_is_told_as_such() -> None:
+    image = Image("", GIB, "aa" * 32, "zz", "--image-sha256")
+    assert only(find_problems(request(image_sha256="zz"), facts(image=image))).endswith(
+        "expected 64 hexadecimal digits"
+    )
+
+
+def test_an_image_that_is_none_has_no_note_besides() -> None:
+    assert find_notes(request(), facts(image=Image("is missing"))) == ()
+
+
+def test_a_file_of_keys_that_has_no_end_is_refused() -> None:
+    assert read_keys(Path("/dev/zero")).trouble == "is too long for a file of keys"

@@ -31,6 +31,7 @@ from llmgw_core.pki.authority import Authority, NoAuthority, describe_authority_
 from llmgw_core.pki.certificate import Order
 from llmgw_core.pki.files import certificate_pem, key_pem
 from llmgw_core.pki.names import AlternativeNames
+from llmgw_core.pki.record import Record
 from llmgw_core.pki.validity import LIFE_DAYS, describe_time, has_ended
 
 AGAIN = "run this again: it goes on from what it finds"
@@ -104,12 +105,9 @@ class Onboarding:
         certificate, key = certificate_pem(issued.certificate), key_pem(issued.key)
         installing.carry_out(certificate_steps(self.request, certificate, key))
         self._issued = ""
-        for each in older:
-            if not has_ended(each.not_after, now) and each.serial not in self.revoked:
-                self.site.say(
-                    f"note: an older certificate of {self.request.node} is good until {describe_time(each.not_after)}; "
-                    f"if somebody else may have its key: llmgw ctl cert revoke --serial {each.serial}"
-                )
+        good = [each for each in older if not has_ended(each.not_after, now) and each.serial not in self.revoked]
+        if good:
+            self.site.say(f"note: {_tell_older(self.request.node, good)}")
 
     def tie_up(self) -> str:
         """What became of what was issued and may not have arrived; an operator revokes it."""
@@ -123,6 +121,16 @@ class Onboarding:
             f"{told}; nobody else has its key. To be sure that nobody ever uses it: "
             f"llmgw ctl cert revoke --serial {serial}"
         )
+
+
+def _tell_older(node: str, records: list[Record]) -> str:
+    until = describe_time(max(each.not_after for each in records))
+    if len(records) == 1:
+        told, way = f"an older certificate of {node} is good until {until}", records[0].serial
+    else:
+        told = f"{len(records)} older certificates of {node} are good, the last until {until}"
+        way = f"SERIAL, for each of {', '.join(each.serial for each in records)}"
+    return f"{told}; if somebody else may have the key: llmgw ctl cert revoke --serial {way}"
 
 
 @contextmanager

@@ -28,6 +28,8 @@ TOOLS = ("systemctl", "journalctl", "sha256sum", "mktemp", "base64", "update-ca-
 PYTHONS = ("python3", "python3.14", "python3.13", "python3.12", "python3.11")
 """In the order in which a release looks for them."""
 MOST_BESIDE = 20
+_DIGITS = 11
+"""Of seconds since 1970: until the year 5138."""
 _FITS = "import ssl,sys;ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_cert_chain(*sys.argv[1:])"
 _VERSION = "import sys;print('%d.%d'%sys.version_info[:2])"
 
@@ -166,7 +168,7 @@ def _files(said: list[str]) -> Mapping[str, bytes]:
 
 
 def _number(text: str) -> float:
-    return float(text) if text.isdecimal() else 0.0
+    return float(text) if text.isdecimal() and len(text) <= _DIGITS else 0.0
 
 
 def _bytes(text: str) -> bytes | None:

@@ -88,6 +88,11 @@ def look_at_machine(session: Session, request: NodeRequest, root_pem: bytes) -> 
     ended = session.run(("sh", "-s", "--", *probe_arguments(request, root_pem)), PROBE_S, said=probe_script())
     now_s = (begun + time.time()) / 2  # noqa: TID251
     machine = parse_probe(ended.stdout, now_s)
+    if machine is None and ended.code is None:
+        raise LlmgwError(
+            f"{session.login.address} lets us in, and did not answer within {PROBE_S:g} s: is a disk or a program there "
+            "stuck?"
+        )
     if machine is None:
         said = last_words(ended.output) or "nothing"
         raise LlmgwError(

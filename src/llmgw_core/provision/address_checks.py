@@ -57,6 +57,11 @@ def _is_near(address: Address | None, interface: Interface) -> bool:
     return address is not None and address in interface.network and address != interface.ip
 
 
+def _is_on_link(address: Address | None, interface: Interface) -> bool:
+    """IPv6 routers are called by their link-local address, which is in no network of the machine's."""
+    return isinstance(address, IPv6Address) and interface.version == 6 and address.is_link_local
+
+
 def _find_unusable(interface: Interface) -> Iterator[str]:
     network, address = interface.network, interface.ip
     most = network.max_prefixlen - 2
@@ -85,6 +90,6 @@ def _find_gateway_problems(request: MachineRequest, interface: Interface, facts:
         )
     elif said and _parse_address(said) is None:
         yield f"--gateway {said!r}: expected an address, or {NO_GATEWAY}"
-    elif said and not _is_near(_parse_address(said), interface):
+    elif said and not (_is_near(_parse_address(said), interface) or _is_on_link(_parse_address(said), interface)):
         what = "the machine's own address" if ip_address(said) == interface.ip else f"not in {interface.network}"
         yield f"--gateway {said} is {what}: it must be another address of that network"

@@ -45,7 +45,7 @@ def choose(request: MachineRequest, facts: Facts) -> Chosen:
 def find_notes(request: MachineRequest, facts: Facts) -> tuple[str, ...]:
     """What is worth knowing, and stops nothing."""
     notes = []
-    if not facts.image.expected_sha256:
+    if not facts.image.expected_sha256 and not facts.image.trouble:
         notes.append(
             f"{request.image} is not compared with a checksum: give --image-sha256, or put SHA256SUMS beside it"
         )

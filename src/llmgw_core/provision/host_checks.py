@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Iterable, Iterator
 
@@ -13,6 +14,7 @@ _PREFERRED = "local-lvm"
 # pve-storage: the plugins whose plugindata lists snippets; the others hold volumes, not files.
 _OF_FILES = frozenset(("dir", "nfs", "cifs", "cephfs", "btrfs", "glusterfs"))
 _NO_IOMMU = -1
+_DIGEST = re.compile(r"[0-9a-fA-F]{64}")
 
 
 def chosen_storage(request: MachineRequest, facts: Facts) -> Storage | None:
@@ -88,7 +90,9 @@ def find_image_problems(request: MachineRequest, facts: Facts) -> Iterator[str]:
         yield f"--image {path} {image.trouble}"
         return
     expected = image.expected_sha256
-    if expected and image.sha256 != expected:
+    if request.image_sha256 and not _DIGEST.fullmatch(request.image_sha256):
+        yield f"--image-sha256 {request.image_sha256!r}: expected 64 hexadecimal digits"
+    elif expected and image.sha256 != expected:
         yield (
             f"--image {path} has SHA-256 {image.sha256[:16]}…, and {image.expected_by} says {expected[:16]}…: it is "
             "another file, or cut; download it again"

@@ -16,6 +16,7 @@ from llmgw_core.provision.commands import run, run_or_raise
 from llmgw_core.provision.facts import AuthorizedKeys, Facts, Guest, Image
 from llmgw_core.provision.keys import parse_authorized_keys
 from llmgw_core.provision.request import MachineRequest, parse_interface
+from llmgw_core.provision.user_data import MOST_BYTES
 
 QUESTION_S = 60.0
 PVE_ROOT = Path("/etc/pve")
@@ -79,11 +80,15 @@ def read_facts(
 
 def read_keys(path: Path) -> AuthorizedKeys:
     try:
-        keys, no_keys = parse_authorized_keys(path.read_text(encoding="utf-8"))
+        with path.open(encoding="utf-8") as file:
+            text = file.read(MOST_BYTES + 1)
+        keys, no_keys = parse_authorized_keys(text)
     except OSError as error:
         return AuthorizedKeys(str(path), trouble=f"cannot be read ({error.strerror})")
     except UnicodeDecodeError:
         return AuthorizedKeys(str(path), trouble="is not text")
+    if len(text) > MOST_BYTES:
+        return AuthorizedKeys(str(path), trouble="is too long for a file of keys")
     return AuthorizedKeys(str(path), keys, no_keys)
 
 
