@@ -90,8 +90,8 @@ def look_at_machine(session: Session, request: NodeRequest, root_pem: bytes) -> 
     machine = parse_probe(ended.stdout, now_s)
     if machine is None and ended.code is None:
         raise LlmgwError(
-            f"{session.login.address} lets us in, and did not answer within {PROBE_S:g} s: is a disk or a program there "
-            "stuck?"
+            f"{session.login.address} lets us in, and did not answer within {PROBE_S:g} s: is a disk there, or a "
+            "program, stuck?"
         )
     if machine is None:
         said = last_words(ended.output) or "nothing"
