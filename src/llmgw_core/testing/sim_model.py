@@ -83,6 +83,17 @@ def asked(address: str, model: str, **more: Any) -> Iterator[http.client.HTTPRes
         connection.close()
 
 
+def running_requests(address: str) -> int:
+    """How many the engine works on."""
+    connection = http.client.HTTPConnection(address, timeout=REQUEST_S)
+    try:
+        connection.request("GET", "/metrics")
+        lines = connection.getresponse().read().decode().splitlines()
+    finally:
+        connection.close()
+    return next(int(line.split()[1]) for line in lines if line.startswith("sim:requests_running "))
+
+
 def complete(address: str, model: str) -> str:
     """What the model says."""
     with asked(address, model) as answer:
