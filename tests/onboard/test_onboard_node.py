@@ -22,9 +22,11 @@ from unittest.mock import patch
 import pytest
 from attrs import define, field
 
+from llmgw_core.cli import onboard_node
 from llmgw_core.cli.asking import ask
 from llmgw_core.cli.context import Context
 from llmgw_core.cli.onboard_node import main
+from llmgw_core.onboard import awaiting
 from llmgw_core.pki.authority import Authority
 from llmgw_core.testing.fake_infiniband import an_adapter, write_tree
 from llmgw_core.testing.machine import fill
@@ -112,6 +114,8 @@ class Site:
         said, complained = io.StringIO(), io.StringIO()
         with (
             patch.dict(os.environ, self.environment, clear=True),
+            patch.object(awaiting, "EVERY_S", 0.05),
+            patch.object(onboard_node, "LOOK_EVERY_S", 0.05),
             patch.object(sys, "argv", ["llmgw-onboard-node", *self.words(machine, *more, node=node)]),
             redirect_stdout(said),
             redirect_stderr(complained),

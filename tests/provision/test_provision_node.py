@@ -158,10 +158,11 @@ def test_f30_an_id_that_is_taken_meanwhile_stays_with_whoever_has_it(hypervisor:
 def test_a_machine_of_somebody_else_is_never_removed(hypervisor: Hypervisor) -> None:
     """Made by hand in the moment between looking and taking."""
     here = {**OTHER, "node": "pve"}
-    hypervisor.fake.change(faults={"qm create": "hang:3"})
+    hypervisor.fake.change(faults={"qm create": "hold"})
     process = hypervisor.start()
     wait_for(hypervisor.fake.directory / "hanging")
     hypervisor.fake.change(guests={"144": here}, faults={})
+    (hypervisor.fake.directory / "go").touch()
     _, stderr = process.communicate(timeout=DEADLINE_S)
     assert process.returncode == 1
     assert "already exists on node 'pve'" in stderr

@@ -60,7 +60,8 @@ def test_it_unpacks_once_and_leaves_nothing_else(file: Path, cache: Path) -> Non
 
 
 def test_a_relative_cache_and_a_relative_call_are_made_whole(file: Path, cache: Path) -> None:
-    call = f"cd {cache.parent} && LLMGW_CACHE={cache.name} exec {os.path.relpath(file, cache.parent)} engines --json"
+    begin = f"cd {cache.parent} && export CDPATH={cache.parent}"
+    call = f"{begin} && LLMGW_CACHE={cache.name} exec {os.path.relpath(file, cache.parent)} engines --json"
     found = json.loads(run("sh", "-c", call))
     assert {each["place"] for each in found["loaded"]} == {f"inside {file}"}
 

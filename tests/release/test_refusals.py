@@ -4,9 +4,11 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 from tests.release.conftest import ROOT
+from tools.release.__main__ import _put
 
 TIMEOUT_S = 60
 ME = {"GIT_AUTHOR_NAME": "x", "GIT_AUTHOR_EMAIL": "x@y", "GIT_COMMITTER_NAME": "x", "GIT_COMMITTER_EMAIL": "x@y"}
@@ -34,9 +36,10 @@ def clone(tmp_path: Path) -> Path:
     return clone
 
 
-def refusal(clone: Path) -> str:
+def refusal(clone: Path, **environment: str) -> str:
     words = (sys.executable, "-m", "tools.release")
-    ended = subprocess.run(words, cwd=clone, capture_output=True, text=True, timeout=TIMEOUT_S)
+    known = {**os.environ, **environment}
+    ended = subprocess.run(words, cwd=clone, capture_output=True, text=True, timeout=TIMEOUT_S, env=known)
     assert (ended.returncode, ended.stdout) == (2, "")
     assert not (clone / "dist").exists()
     (line,) = ended.stderr.splitlines()
@@ -68,6 +71,27 @@ def test_a_tag_of_an_earlier_commit_is_none_of_this_one(clone: Path) -> None:
     git(clone, "tag", "v0.1.0")
     git(clone, "commit", "--quiet", "--allow-empty", "-m", "later")
     assert "has no release's tag" in refusal(clone)
+
+
+def test_without_git_the_refusal_names_it(clone: Path) -> None:
+    assert refusal(clone, PATH="/nonexistent").endswith("No such file or directory: git: nothing was released")
+
+
+def test_a_disk_that_fills_up_leaves_what_an_earlier_run_released(tmp_path: Path) -> None:
+    made, place = tmp_path / "made", tmp_path / "dist" / "llmgw-0.1.0"
+    for directory, text in ((made, "new"), (place, "old")):
+        directory.mkdir(parents=True)
+        (directory / "SHA256SUMS").write_text(text)
+    with (
+        patch("shutil.copytree", side_effect=OSError(28, "No space left on device")),
+        pytest.raises(OSError, match="28"),
+    ):
+        _put(made, place)
+    assert [path.name for path in place.parent.iterdir()] == ["llmgw-0.1.0"]
+    assert (place / "SHA256SUMS").read_text() == "old"
+    assert _put(made, place) == place
+    assert [path.name for path in place.parent.iterdir()] == ["llmgw-0.1.0"]
+    assert (place / "SHA256SUMS").read_text() == "new"
 
 
 def test_a_tree_without_git_is_refused(clone: Path) -> None:

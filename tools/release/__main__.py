@@ -21,16 +21,22 @@ def main(root: Path) -> int:
     except Refused as why:
         print(f"llmgw release: {why}", file=sys.stderr)
         return 2
+    except OSError as error:
+        print(f"llmgw release: {error.strerror}: {error.filename or root}: nothing was released", file=sys.stderr)
+        return 2
     for file in sorted(place.iterdir()):
         print(f"{file.stat().st_size:>12,}  {file.relative_to(root)}")
     return 0
 
 
 def _put(made: Path, place: Path) -> Path:
-    """Move what is whole to its place, over what an earlier run left there."""
+    """What is whole comes to its place in one step, over what an earlier run left there."""
     place.parent.mkdir(exist_ok=True)
-    shutil.rmtree(place, ignore_errors=True)
-    shutil.copytree(made, place)
+    with tempfile.TemporaryDirectory(dir=place.parent, prefix=".new-") as new:
+        whole = Path(shutil.copytree(made, Path(new, place.name)))
+        if place.exists():
+            place.rename(Path(new, "old"))
+        whole.rename(place)
     return place
 
 

@@ -3,6 +3,7 @@
 # A shell script, and after it a zip archive with llmgw, its engine plugins and all that they import. It needs a Python
 # from 3.11 to 3.14 and nothing else. At its first start it unpacks itself, and later starts run what was unpacked.
 set -eu
+unset CDPATH # with it, cd prints
 unpacked="@TITLE@-@DIGEST@"
 
 refuse() {

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 MOST_DAYS = 36500
 """As the authority has it."""
+LOOK_EVERY_S = 0.5
 FACTS_S = 30.0
 """How long a node that is let in may take to say what it has."""
 
@@ -283,7 +284,7 @@ class _Operator:
         try:
             while not has_answered(name, found := self._look_once(name)) and time.monotonic() < deadline:
                 progress("waiting for what it says of its engines and weights")
-                time.sleep(0.5)
+                time.sleep(LOOK_EVERY_S)
         except Exception as error:
             return Fleet(trouble=_why(error))
         finally:

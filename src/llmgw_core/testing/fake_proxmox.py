@@ -22,6 +22,7 @@ HERE = "pve"
 GIB = 1 << 30
 COMMANDS = ("qm", "pvesm", "pvesh", "ping", "ip", "ssh")
 _DEAD = 255
+_HOLD_S = 60.0
 
 BEGINNING: dict[str, Any] = {
     "version": "8.2.4",
@@ -44,8 +45,8 @@ BEGINNING: dict[str, Any] = {
     "volumes": [],
 }
 """`faults`: by the first words of a command (`qm start`, `qm set --scsi0`), what it prints on standard error before it
-ends with 255; `hang:SECONDS` lets it take that long. `import` is what an import says that fails
-half-way, and leaves its volume."""
+ends with 255; `hang:SECONDS` lets it take that long, `hold` until there is a file `go`. `import` is what an import says
+that fails half-way, and leaves its volume."""
 
 
 class FakeProxmox:
@@ -132,10 +133,16 @@ def _fail_as_told(directory: Path, words: list[str]) -> None:
     faults = json.loads((directory / "state.json").read_text())["faults"]
     for beginning, fault in faults.items():
         if all(word in words for word in beginning.split()):
-            if not fault.startswith("hang:"):
+            if fault != "hold" and not fault.startswith("hang:"):
                 raise Refused(fault)
             (directory / "hanging").touch()
-            time.sleep(float(fault.split(":")[1]))
+            _wait(directory / "go", float(fault.partition(":")[2] or _HOLD_S))
+
+
+def _wait(path: Path, limit_s: float) -> None:
+    deadline = time.monotonic() + limit_s
+    while not path.exists() and time.monotonic() < deadline:
+        time.sleep(0.02)
 
 
 def _qm(directory: Path, words: list[str]) -> None:
