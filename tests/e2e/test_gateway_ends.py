@@ -1,0 +1,129 @@
+"""Gateways that end, by their operator's word or without any: what they have, they answer."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import shutil
+import signal
+import socket
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from attrs import define
+
+from llmgw_core.demo.users import Unanswered, ask_model
+from llmgw_core.testing.cluster import END_S, Cluster, Daemon, Gateway, running_cluster, wait_until
+from llmgw_core.testing.sim_model import Hold, sim_model, streamed
+
+
+@define(eq=False)
+class Fleet:
+    """One node, with one replica of a model `small`."""
+
+    cluster: Cluster
+    control: Daemon
+    gateway: Gateway
+    key: str
+    tokens: Hold
+
+
+@pytest.fixture(name="fleet")
+def _fleet(tmp_path: Path) -> Iterator[Fleet]:
+    tokens = Hold(tmp_path / "tokens", "tokens")
+    with running_cluster(tmp_path) as cluster:
+        control = cluster.start_control()
+        cluster.start_agent("n1", gpus=1)
+        gateway = cluster.start_gateway("gw", "--workers", "2")
+        cluster.apply(sim_model("small", *tokens.flags, engine_key=True), "--wait")
+        yield Fleet(cluster, control, gateway, cluster.create_key("users"), tokens)
+
+
+def wait_for_model(fleet: Fleet, model: str) -> None:
+    """Until the gateway leads there."""
+    wait_until(lambda: is_answered(fleet, model), f"{model} answers", every_s=0.1)
+
+
+def is_answered(fleet: Fleet, model: str) -> bool:
+    try:
+        return bool(ask_model(fleet.gateway.address, model, fleet.key))
+    except Unanswered:
+        return False
+
+
+def test_a_gateway_without_its_supervisor_stops(fleet: Fleet) -> None:
+    wait_for_model(fleet, "small")
+    fleet.gateway.daemon.kill()
+    wait_until(lambda: not is_answered(fleet, "small"), "its children have ended", every_s=0.1)
+
+
+def test_a_gateway_serves_by_its_last_routes_before_there_is_a_control_plane(fleet: Fleet) -> None:
+    wait_for_model(fleet, "small")
+    fleet.control.kill()
+    fleet.gateway.daemon.signal(signal.SIGTERM)
+    fleet.gateway.daemon.process.wait(END_S)
+    again = fleet.cluster.start_gateway("gw")
+    assert ask_model(again.address, "small", fleet.key)
+    fleet.cluster.start_control()
+    again.daemon.wait_for("INFO connected ")
+
+
+def test_a_control_plane_that_has_lost_its_store_takes_no_model_and_no_key_from_a_gateway(fleet: Fleet) -> None:
+    wait_for_model(fleet, "small")
+    fleet.control.kill()
+    shutil.rmtree(fleet.cluster.state)
+    fleet.cluster.start_control()
+    fleet.gateway.daemon.wait_for("INFO connected ", times=2)
+    fleet.cluster.wait_for_state("n1", "online")
+    assert fleet.cluster.ctl("models", "--json") == "[]\n"
+    (gateway,) = json.loads(fleet.cluster.ctl("gateways", "--json"))
+    assert (gateway["state"], gateway["current"]) == ("connected", 0)
+    assert ask_model(fleet.gateway.address, "small", fleet.key)
+
+
+def connects(address: str) -> bool:
+    host, _, port = address.rpartition(":")
+    try:
+        socket.create_connection((host, int(port)), timeout=END_S).close()
+    except ConnectionRefusedError:
+        return False
+    return True
+
+
+@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL], ids=["stopped", "killed"])
+def test_a_gateway_that_ends_answers_what_it_has_and_takes_nothing_new(fleet: Fleet, how: signal.Signals) -> None:
+    """Of one whose supervisor is killed, the workers do."""
+    wait_for_model(fleet, "small")
+    body = {"model": "small", "max_tokens": 80, "stream": True, "messages": [{"role": "user", "content": "Hi"}]}
+    fleet.tokens.take()
+    with closing(http.client.HTTPConnection(fleet.gateway.address, timeout=END_S)) as connection:
+        connection.request("POST", "/v1/chat/completions", json.dumps(body), {"authorization": f"Bearer {fleet.key}"})
+        answer = connection.getresponse()
+        fleet.gateway.daemon.signal(how)
+        wait_until(lambda: not connects(fleet.gateway.address), "connections are refused")
+        fleet.tokens.release()
+        assert len([piece for piece in streamed(answer) if piece]) == 80
+    fleet.gateway.daemon.process.wait(END_S)
+    assert fleet.gateway.daemon.process.returncode == (0 if how is signal.SIGTERM else -how)
+
+
+def test_a_gateway_that_is_to_stop_says_so_and_takes_connections_for_a_while(tmp_path: Path) -> None:
+    with running_cluster(tmp_path) as cluster:
+        cluster.start_control()
+        cluster.apply("")
+        gateway = cluster.start_gateway("gw", "--workers", "2", "--no-auth", "--stop-delay", "600")
+        wait_until(lambda: health(gateway)[0] == 200, "it has routes")
+        gateway.daemon.signal(signal.SIGTERM)
+        assert wait_until(lambda: health(gateway)[0] == 503 and health(gateway), "it says so") == (503, "stopping")
+        gateway.daemon.signal(signal.SIGTERM)
+        gateway.daemon.process.wait(END_S)
+        assert gateway.daemon.process.returncode == 0
+
+
+def health(gateway: Gateway) -> tuple[int, str]:
+    with closing(http.client.HTTPConnection(gateway.address, timeout=END_S)) as connection:
+        connection.request("GET", "/health")
+        answer = connection.getresponse()
+        return answer.status, json.load(answer)["status"]
