@@ -37,8 +37,8 @@ def _running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     with running_cluster(tmp_path_factory.mktemp("fleet")) as cluster:
         control = cluster.start_control()
         agent = cluster.start_agent("n1", gpus=1)
+        cluster.apply(sim_model("m", engine_key=True), "--wait")
         with running_gateway(cluster) as gateway:
-            cluster.apply(sim_model("m", engine_key=True), "--wait")
             (target,) = gateway.wait_for_targets("m/1")
             yield Running(cluster, control, agent, gateway, target)
 

@@ -56,8 +56,8 @@ def _fleet(tmp_path: Path) -> Iterator[Fleet]:
     with running_cluster(tmp_path, lost_after_s=LOST_AFTER_S) as cluster:
         control = cluster.start_control("--soak", "0.3")
         agents = {name: cluster.start_agent(name, gpus=1) for name in ("n1", "n2")}
+        cluster.apply(sim_model("m"), "--wait")
         with running_gateway(cluster) as gateway:
-            cluster.apply(sim_model("m"), "--wait")
             gateway.wait_for_targets("m/1")
             yield Fleet(cluster, control, gateway, agents)
 

@@ -63,6 +63,7 @@ class Gateway:
 @pytest.fixture(name="plane")
 async def _plane(tmp_path: Path) -> AsyncIterator[MadeControl]:
     async with running_control(tmp_path) as plane:
+        await plane.ask("apply", name="nothing", text="")
         yield plane
 
 
@@ -139,7 +140,6 @@ async def test_its_certificate_is_renewed_over_the_link(tmp_path: Path) -> None:
     async with running_control(tmp_path, renews=True) as plane:
         files = plane.authority.issue(Role.GATEWAY, "edge", timedelta(days=70))
         async with plane.joined(files, "edge") as peer:
-            await peer.expect(Routes)
             await peer.link.say(RenewCertificate(make_request(make_key()).decode()))
             renewed = await peer.expect(CertificateRenewed)
             assert renewed.reason == ""
@@ -161,6 +161,17 @@ async def test_a_new_control_plane_goes_on_with_higher_versions(tmp_path: Path) 
         after = await gateway.take()
     assert after.version > before.version
     assert after.models == before.models
+
+
+async def test_before_a_catalog_was_ever_applied_a_gateway_is_told_nothing(tmp_path: Path) -> None:
+    """As of a store that was lost: what it serves by then goes on, as the engines do."""
+    async with running_control(tmp_path) as plane, gateway_of(plane) as gateway:
+        await plane.ask("create-key", name="ci")
+        await gateway.beat()  # answered before any table
+        (seen,) = await plane.ask("gateways")
+        assert (seen["state"], seen["version"], seen["current"]) == ("connected", 0, 0)
+        await plane.ask("apply", name="nothing", text="")
+        assert len((await gateway.take()).keys) == 1
 
 
 async def test_a_gateway_in_the_same_process_is_one_like_the_others(tmp_path: Path) -> None:
@@ -244,6 +255,7 @@ async def test_a_name_is_free_again_when_its_key_is_revoked_and_a_model_may_be_o
 async def test_keys_are_there_after_a_restart(tmp_path: Path) -> None:
     async with running_control(tmp_path) as plane:
         authority = plane.authority
+        await plane.ask("apply", name="nothing", text="")
         made = await plane.ask("create-key", name="ci")
     async with (
         running_control(tmp_path, authority=authority, state=tmp_path / "state") as plane,

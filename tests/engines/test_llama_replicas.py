@@ -84,8 +84,8 @@ def test_a_replica_over_two_nodes_serves_and_is_rebuilt_when_its_worker_dies(clu
 def test_one_with_a_key_answers_nobody_else_and_goes_on_when_its_agent_starts_anew(
     cluster: Cluster, agents: dict[str, Daemon], tiny_gguf: Path, llama_programs: Mapping[str, str]
 ) -> None:
+    cluster.apply(CATALOG.format(gguf=tiny_gguf, nodes=1).replace("engine_key = false\n", ""))
     with running_gateway(cluster) as gateway:
-        cluster.apply(CATALOG.format(gguf=tiny_gguf, nodes=1).replace("engine_key = false\n", ""))
         before = cluster.wait_for_replica("tiny/1")
         (target,) = gateway.wait_for_targets("tiny/1")
         assert complete(before["address"], target.key)["usage"]["completion_tokens"] == 8

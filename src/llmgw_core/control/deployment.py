@@ -62,6 +62,7 @@ class Deployment:
     """Changed only after the same is in the store."""
 
     catalog: Catalog | None = None
+    """`None`: none was ever applied here, or it cannot be read; nothing that runs is touched, and no gateway is told."""
     applied: AppliedCatalog | None = None
     scales: dict[str, int] = field(factory=dict)
     offers: OfferBook = field(factory=dict)
@@ -80,8 +81,6 @@ class Deployment:
     """How long a replacement must have been ready before its original goes."""
     created: dict[str, float] = field(factory=dict)
     """By model that was ever applied, when it first was."""
-    blind: bool = False
-    """Whether there is a catalog that cannot be read: nothing that runs is touched then, and nothing told of it."""
     drain_states: dict[str, DrainState] = field(factory=dict)
     """By node, as the last pass found it."""
     desired: int = 0
@@ -120,7 +119,7 @@ class Deployment:
         return {name: self.scales.get(name, model.replicas) for name, model in models.items()}
 
     def desire(self, applied: AppliedCatalog, catalog: Catalog, offers: OfferBook) -> None:
-        self.applied, self.catalog, self.blind = applied, catalog, False
+        self.applied, self.catalog = applied, catalog
         for name in catalog.models:
             self.created.setdefault(name, applied.at)
         # Equal offers stay the same objects, so that the planner's comparisons cost nothing.
@@ -148,7 +147,6 @@ class Deployment:
                 catalog = parse_catalog(applied.text, applied.name)
                 self.desire(applied, catalog, make_offers(catalog))
             except (BadFile, TooMuchOffered) as error:
-                self.blind = True
                 unreadable.append(f"the applied catalog {applied.name}: {error}")
         self.scales = {model: n for model, n in read_scales(database).items() if model in self.wanted}
         self.drains, self.rollouts = read_drains(database), read_rollouts(database)

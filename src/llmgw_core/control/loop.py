@@ -1,7 +1,8 @@
 """The one task that plans: looks at everything, decides, stores what was decided, and only then tells the nodes.
 
 Rules: a pass is woken by any change, or by the time that the last one named; what cannot be stored is not done, and
-tried again; a node that takes nothing keeps no other waiting.
+tried again; a node that takes nothing keeps no other waiting; without a catalog (its store may have been lost) nothing
+that runs is touched, and gateways go on by what they have.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ async def _plan_once(plane: Plane, nursery: trio.Nursery) -> float:
         log.error("not stored, and so not done", extra={"reason": str(error)})
         return plane.now() + RETRY_S
     plane.deployment.decided = desired
-    if not plane.deployment.blind:
+    if plane.deployment.catalog is not None:
         plane.routes.publish(decision.routes, plane.deployment.created)
     _tell(plane, decision, nursery)
     return inf if decision.look_again_at is None else decision.look_again_at

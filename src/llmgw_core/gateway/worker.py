@@ -132,9 +132,8 @@ class Worker:
                 return refusal
             needs_key = path != b"/health"
             if path.startswith(b"/v1/") and self._table is None:
-                return Refusal(
-                    503, "the gateway has no routes yet", "no_routes", retry_after_s=self.settings.retry_after_s
-                )
+                said = "the gateway has no routes yet: no catalog was applied, or it has not heard of it"
+                return Refusal(503, said, "no_routes", retry_after_s=self.settings.retry_after_s)
             if request.method == b"POST" and len(self._good_targets) < MOST_TARGETS:
                 self._good_targets.add(target)
         if not needs_key or not self.settings.authenticates:
