@@ -62,7 +62,7 @@ class Deployment:
     """Changed only after the same is in the store."""
 
     catalog: Catalog | None = None
-    """`None`: none was ever applied here, or it cannot be read; nothing that runs is touched, and no gateway is told."""
+    """`None`: none was ever applied, or it cannot be read; nothing that runs is touched, and no gateway is told."""
     applied: AppliedCatalog | None = None
     scales: dict[str, int] = field(factory=dict)
     offers: OfferBook = field(factory=dict)
