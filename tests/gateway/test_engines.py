@@ -178,6 +178,25 @@ async def test_a_replica_that_takes_no_connection_is_left_in_seconds(blackhole: 
         assert len(good.requests) == 2
 
 
+@pytest.mark.skipif(not hasattr(socket, "TCP_USER_TIMEOUT"), reason="Linux names these options so")
+async def test_the_kernel_is_told_to_notice_machines_that_go_without_a_word() -> None:
+    async with a_gateway(silent_s=12.0) as rig:
+        engine = await rig.engine([Act.SILENCE])
+        await rig.route(engine)
+        client = await rig.client()
+        await client.send(post(wish()))
+        await rig.until(lambda: len(engine.requests) == 1, "the request at the engine")
+        told = {
+            type(flow).__name__: tuple(
+                flow.connection.getsockopt(socket.IPPROTO_TCP, option)
+                for option in (socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL, socket.TCP_KEEPCNT, socket.TCP_USER_TIMEOUT)
+            )
+            for flow in rig.worker.flows
+            if flow.connection is not None and flow.connection.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+        }
+        assert told == {"Client": (6, 2, 3, 0), "Upstream": (6, 2, 3, 12_000)}
+
+
 async def test_nobody_takes_a_connection_in_time(blackhole: Target) -> None:  # G25
     async with a_gateway() as rig:
         rig.take(ModelRoute("m", targets=(blackhole,)))

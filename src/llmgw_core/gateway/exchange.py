@@ -15,7 +15,6 @@ if it were; whatever happens, what was counted as begun is counted as ended, onc
 from __future__ import annotations
 
 import errno
-import socket
 from typing import TYPE_CHECKING
 
 from llmgw_core.gateway.answer import Refusal, render_error_event
@@ -24,7 +23,7 @@ from llmgw_core.gateway.flow import FULL_BYTES
 from llmgw_core.gateway.framing import IntoChunks, OutOfChunks, Reframing
 from llmgw_core.gateway.replica import ServedModel, ServedReplica
 from llmgw_core.gateway.request import Request
-from llmgw_core.gateway.upstream import BODILESS, State, Upstream
+from llmgw_core.gateway.upstream import BODILESS, State, Upstream, open_connection
 from llmgw_core.plan.route_words import why_none_is_ready
 
 if TYPE_CHECKING:
@@ -160,18 +159,7 @@ class Exchange:
         return None
 
     def _connect(self, replica: ServedReplica) -> Upstream:
-        target = replica.target
-        family = socket.AF_INET6 if ":" in target.address else socket.AF_INET
-        connection = socket.socket(family, socket.SOCK_STREAM)
-        try:
-            connection.setblocking(False)
-            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            failure = connection.connect_ex((target.address, target.port))
-            if failure not in (0, errno.EINPROGRESS):
-                raise OSError(failure, "no connection")
-        except OSError:
-            connection.close()
-            raise
+        connection = open_connection(replica.target, self.worker.settings.silent_s)
         upstream = Upstream(self.worker.poller, connection, replica)
         self.worker.flows.add(upstream)
         return upstream

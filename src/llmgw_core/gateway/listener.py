@@ -12,6 +12,7 @@ from typing import Any
 
 from llmgw_core.errors import LlmgwError
 from llmgw_core.gateway.client import Client
+from llmgw_core.gateway.flow import notice_loss
 from llmgw_core.gateway.poller import READ
 from llmgw_core.gateway.worker import Worker
 from llmgw_core.model.replica import Endpoint
@@ -191,6 +192,8 @@ class Listener:
     def _begin(self, connection: socket.socket, address: str) -> None:
         connection.setblocking(False)
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        # One that takes too little is the worker's to notice.
+        notice_loss(connection, self._worker.settings.silent_s, unread=False)
         if UNSENT is not None:
             connection.setsockopt(socket.IPPROTO_TCP, UNSENT, UNSENT_BYTES)
         try:

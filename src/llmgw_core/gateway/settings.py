@@ -21,6 +21,8 @@ class DataSettings:
     idle_s: float = 75.0
     """A client's connection, between requests."""
     connect_s: float = 3.0
+    silent_s: float = 30.0
+    """So long no packet may come of a peer that should send one: then its machine is gone."""
     answer_s: float = 3600.0
     """From a request to the first byte of its answer: a long answer that is not streamed comes whole."""
     stall_s: float = 300.0

@@ -16,6 +16,7 @@ same moment would lose a request (uvicorn closes after 5 s).
 
 from __future__ import annotations
 
+import errno
 import socket
 from contextlib import suppress
 from enum import IntEnum
@@ -23,9 +24,10 @@ from typing import TYPE_CHECKING
 
 import httptools
 
-from llmgw_core.gateway.flow import Flow
+from llmgw_core.gateway.flow import Flow, notice_loss
 from llmgw_core.gateway.poller import READ, WRITE, Poller
 from llmgw_core.gateway.replica import ServedReplica
+from llmgw_core.model.route import Target
 
 if TYPE_CHECKING:
     from llmgw_core.gateway.exchange import Exchange
@@ -40,6 +42,23 @@ _HEAD_BEGIN, _HEAD_END = b"HTTP/", b"\r\n\r\n"
 _LINE_ENDS = (b"\n", b"\r")
 _NO_STATUS = 1000
 _LAST_STATUS = 599
+
+
+def open_connection(target: Target, silent_s: float) -> socket.socket:
+    """One that comes about or fails later; raises `OSError` where that is known at once."""
+    family = socket.AF_INET6 if ":" in target.address else socket.AF_INET
+    connection = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        connection.setblocking(False)
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        notice_loss(connection, silent_s, unread=True)
+        failure = connection.connect_ex((target.address, target.port))
+        if failure not in (0, errno.EINPROGRESS):
+            raise OSError(failure, "no connection")
+    except OSError:
+        connection.close()
+        raise
+    return connection
 
 
 class State(IntEnum):
