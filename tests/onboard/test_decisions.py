@@ -128,6 +128,25 @@ NOTES = {
 }
 
 
+ADAPTERS = {
+    "none at all": (("ib-b",), "", frozenset(), "has no adapter in /sys/class/infiniband: its agent does not start"),
+    "none of those": (("ib-b:mlx5_2,mlx5_9",), "/t", frozenset({"mlx5_2"}), "has mlx5_2 in /t, and no mlx5_9: its"),
+    "all": (("ib-b:mlx5_2",), "", frozenset({"mlx5_2"}), ""),
+    "no fabric": (("none",), "", frozenset(), ""),
+    "nothing is said of fabrics": ((), "", frozenset(), ""),
+}
+
+
+@pytest.mark.parametrize(("fabrics", "tree", "adapters", "said"), ADAPTERS.values(), ids=ADAPTERS)
+def test_a_fabric_without_its_adapters_is_noted(
+    fabrics: tuple[str, ...], tree: str, adapters: frozenset[str], said: str
+) -> None:
+    request = attrs.evolve(REQUEST, fabrics=fabrics, ib_root=tree)
+    notes = find_notes(request, with_machine(adapters=adapters))
+    assert (len(notes), said in "".join(notes)) == (1 if said else 0, True)
+    assert find_notes(request, with_machine(adapters=frozenset({"x"}), settings='ib_root = "/other"')) == () or tree
+
+
 @pytest.mark.parametrize(("facts", "said"), NOTES.values(), ids=NOTES)
 def test_what_stops_nothing_is_a_note(facts: Facts, said: str) -> None:
     assert find_problems(REQUEST, facts) == ()

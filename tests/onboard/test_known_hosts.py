@@ -79,3 +79,29 @@ def test_what_ssh_says_has_its_way_out(said: str, way: str) -> None:
     assert told.startswith("ssh does not reach root at 10.0.0.144")
     assert way in told
     assert "Permanently added" not in told
+
+
+HASHED = "|1|j7oOkb3X/ardUKz3eV7KeIW/XQo=|r8xIfKsi+TTWXX3xM5G0OgjJt/k= ssh-ed25519 AAAA"
+"""By ssh-keygen -H, of [127.0.0.1]:17217."""
+
+
+@pytest.mark.parametrize(
+    ("line", "name", "is_about"),
+    [
+        (HASHED, "[127.0.0.1]:17217", True),
+        (HASHED, "[127.0.0.1]:17218", False),
+        ("|1|what|", "h", False),
+        ("*.example,10.0.0.? ssh-ed25519 AAAA", "gpu1.example", True),
+        ("*.example,10.0.0.? ssh-ed25519 AAAA", "10.0.0.4", True),
+        ("*.example,!gpu1.example ssh-ed25519 AAAA", "gpu1.example", False),
+        ("!gpu1.example ssh-ed25519 AAAA", "gpu2.example", False),
+        ("[10.0.0.4]:2222 ssh-ed25519 AAAA", "[10.0.0.4]:2222", True),
+        ("[10.0.0.4]:2222 ssh-ed25519 AAAA", "0", False),
+        ("@revoked gpu1.example ssh-ed25519 AAAA", "gpu1.example", True),
+        ("\tGPU1.example\tssh-ed25519\tAAAA", "gpu1.example", True),
+        ("# gpu1.example ssh-ed25519 AAAA", "gpu1.example", False),
+        ("", "gpu1.example", False),
+    ],
+)
+def test_a_known_host_is_found_however_it_is_written(line: str, name: str, is_about: bool) -> None:
+    assert lines_of(f"other ssh-ed25519 AAAA\n{line}\n", name) == ((line,) if is_about else ())

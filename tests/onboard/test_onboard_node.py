@@ -239,6 +239,7 @@ def test_from_nothing_to_the_node_in_ctl_nodes_and_twice_in_a_row(site: Site, ma
     with watched_command_lines() as seen:
         ended = site.onboard(machine, *options)
     assert f"{NODE} is connected to {site.server}\n" in ended.stdout
+    assert "--fabric is stated" not in ended.stderr
     assert site.states()[NODE] == "online"
     assert site.ask("node", node=NODE)["facts"]["fabrics"][0]["name"] == "ib-b"
 

@@ -18,11 +18,12 @@ from llmgw_core.net.call import Server, parse_server
 from llmgw_core.onboard.certificate import other_nodes
 from llmgw_core.onboard.facts import Facts, Family, Machine, Release
 from llmgw_core.onboard.probe import ANCHORS, PYTHONS
-from llmgw_core.onboard.request import ETC, SETTINGS, NodeRequest
-from llmgw_core.onboard.settings import node_of, settings_problems
+from llmgw_core.onboard.request import ETC, IB_ROOT, NO_FABRIC, SETTINGS, NodeRequest
+from llmgw_core.onboard.settings import ib_root_of, node_of, settings_problems
 from llmgw_core.onboard.unit import executable_problem
 from llmgw_core.pki.delivery import Delivery, NameTaken
 from llmgw_core.pki.validity import BACKDATED, describe_span
+from llmgw_core.plan.fabric_words import parse_fabrics
 from llmgw_core.provision.awaiting import RELEASE
 
 Check = Callable[[NodeRequest, Facts], Iterator[str]]
@@ -222,12 +223,31 @@ def _machine_notes(request: NodeRequest, machine: Machine, known_nodes: Collecti
             f"{address} calls itself {machine.hostname or 'nothing'}{known} Node id and host name may differ, and are "
             f"best one string (hostnamectl set-hostname {request.node})"
         )
+    yield from _adapter_notes(request, machine)
     if abs(machine.clock_ahead_s) > _MOST_CLOCK_S:
         yield _clock_note(address, machine.clock_ahead_s)
     if machine.family not in ANCHORS:
         yield (
             f"{address} ({machine.os_name or 'of no known family'}) is told of the root in no way that is known here: "
             "the agent trusts it, and nothing else there does"
+        )
+
+
+def _adapter_notes(request: NodeRequest, machine: Machine) -> Iterator[str]:
+    """Of the fabrics that are stated now. A driver may come later: until then the agent says so, and tries on."""
+    stated, address = [each for each in request.fabrics if each != NO_FABRIC], request.login.address
+    if not stated or (not request.ib_root and ib_root_of(machine.settings) != IB_ROOT):
+        return
+    try:
+        wanted = {hca.name for fabric in parse_fabrics(stated) for hca in fabric.hcas}
+    except LlmgwError:  # a problem, and told as one
+        return
+    missing = sorted(wanted - machine.adapters)
+    if missing or not machine.adapters:
+        yield (
+            f"--fabric is stated, and {address} has {', '.join(sorted(machine.adapters)) or 'no adapter'} in "
+            f"{request.adapter_tree}{', and no ' + ', '.join(missing) if missing else ''}: its agent does not start "
+            "before that is mended (load the driver, name the tree by --ib-root, or leave out --fabric)"
         )
 
 

@@ -72,6 +72,8 @@ class Machine:
     """By directory."""
     closed: tuple[str, ...] = ()
     """Directories that root cannot write to."""
+    adapters: frozenset[str] = frozenset()
+    """Of InfiniBand, in the tree that the request names."""
     tools: frozenset[str] = frozenset()
     digests: Mapping[str, str] = field(factory=dict, converter=frozen_mapping, hash=False)
     """SHA-256 of the files that are there."""

@@ -1,6 +1,7 @@
 """The host keys that this authority knows: lines of a known_hosts file.  Pure.
 
-Rule: names stand there in clear, one name and one key on a line, as this program writes them.
+Rules: this program writes names in clear, one name and one key on a line; it reads all that sshd(8) lets stand there,
+since a file of the operator's own may be named: a line that was overlooked would make a changed key a first contact.
 """
 
 from __future__ import annotations
@@ -8,14 +9,44 @@ from __future__ import annotations
 import base64
 import binascii
 import hashlib
+import hmac
+import re
 import shlex
 from collections.abc import Iterable
 from itertools import pairwise
 
+_HASHED = "|1|"
+
 
 def lines_of(text: str, name: str) -> tuple[str, ...]:
     """The lines about one host."""
-    return tuple(line for line in text.splitlines() if name in line.split(" ", 1)[0].split(","))
+    return tuple(line for line in text.splitlines() if _is_about(line, name))
+
+
+def _is_about(line: str, name: str) -> bool:
+    """sshd(8), SSH_KNOWN_HOSTS FILE FORMAT: a marker may stand first; names are hashed, or patterns."""
+    words = line.split()
+    if words and words[0].startswith("@"):
+        words = words[1:]
+    if not words or words[0].startswith("#"):
+        return False
+    if words[0].startswith(_HASHED):
+        return _hashes(words[0], name)
+    found = [(each.startswith("!"), _fits(each.removeprefix("!"), name)) for each in words[0].split(",")]
+    return (False, True) in found and (True, True) not in found
+
+
+def _hashes(hashed: str, name: str) -> bool:
+    try:
+        salt, digest = (base64.b64decode(each, validate=True) for each in hashed.removeprefix(_HASHED).split("|"))
+    except (binascii.Error, ValueError):
+        return False
+    return hmac.compare_digest(hmac.digest(salt, name.encode(), "sha1"), digest)
+
+
+def _fits(pattern: str, name: str) -> bool:
+    plain = re.escape(pattern.lower()).replace(r"\*", ".*").replace(r"\?", ".")
+    return re.fullmatch(plain, name) is not None
 
 
 def fingerprint_of(line: str) -> str:

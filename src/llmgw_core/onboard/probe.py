@@ -27,14 +27,14 @@ DIRECTORIES = ("/usr/local/bin", "/etc", "/var")
 TOOLS = ("systemctl", "journalctl", "sha256sum", "mktemp", "base64", "update-ca-certificates", "update-ca-trust")
 PYTHONS = ("python3", "python3.14", "python3.13", "python3.12", "python3.11")
 """In the order in which a release looks for them."""
-MOST_BESIDE = 20
+MOST_BESIDE = 64
 _DIGITS = 11
 """Of seconds since 1970: until the year 5138."""
 _FITS = "import ssl,sys;ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_cert_chain(*sys.argv[1:])"
 _VERSION = "import sys;print('%d.%d'%sys.version_info[:2])"
 
 _SCRIPT = f"""\
-executable=$1 certificate=$2 key=$3 marker=$4
+executable=$1 certificate=$2 key=$3 marker=$4 adapters=$5
 say() {{ printf '%s=%s\\n' "$1" "$(printf %s "$2" | tr '\\n' ' ')"; }}
 as=
 if [ "$(id -u)" = 0 ]; then say root yes
@@ -61,6 +61,7 @@ done
 for file in {RELEASE} {SETTINGS} {UNIT} {ETC}/ca.crt {" ".join(ANCHORS.values())}; do
     sum=$($as sha256sum $file 2>/dev/null) && say digest "$file ${{sum%% *}}"
 done
+for each in $($as ls "$adapters" 2>/dev/null | head -n {MOST_BESIDE}); do say adapter "$each"; done
 say settings "$($as base64 {SETTINGS} 2>/dev/null | tr -d '\\n')"
 say certificate "$($as base64 "$certificate" 2>/dev/null | tr -d '\\n')"
 for file in $($as ls {ETC} 2>/dev/null | grep -x '[a-z0-9-]*[.]crt' | head -n {MOST_BESIDE}); do
@@ -83,7 +84,7 @@ def probe_script() -> str:
 
 
 def probe_arguments(request: NodeRequest, root_pem: bytes) -> tuple[str, ...]:
-    return (request.executable, request.certificate, request.key, marker_of(root_pem))
+    return (request.executable, request.certificate, request.key, marker_of(root_pem), request.adapter_tree)
 
 
 def marker_of(root_pem: bytes) -> str:
@@ -119,6 +120,7 @@ def parse_probe(text: str, now_s: float) -> Machine | None:
         clock_ahead_s=_number(one.get("clock", "")) - now_s if one.get("clock") else 0.0,
         free_kib=_free(said["free"]),
         closed=tuple(said["closed"]),
+        adapters=frozenset(said["adapter"]),
         tools=frozenset(said["tool"]),
         digests={name: digest for name, _, digest in (each.partition(" ") for each in said["digest"])},
         settings=_text(one.get("settings", "")),

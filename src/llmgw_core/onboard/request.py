@@ -15,6 +15,7 @@ ETC = "/etc/llmgw"
 SETTINGS = f"{ETC}/agent.toml"
 UNIT_NAME = "llmgw-agent.service"
 UNIT = f"/etc/systemd/system/{UNIT_NAME}"
+IB_ROOT = "/sys/class/infiniband"
 UNFINISHED = f"{ETC}/onboarding"
 """Lies there from the first change until the agent was started with all of them."""
 SYSTEM_PATH = ("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin")
@@ -79,6 +80,11 @@ class NodeRequest:
     new_certificate: bool = False
     complaints: tuple[str, ...] = ()
     """What is wrong with options that have no place here."""
+
+    @property
+    def adapter_tree(self) -> str:
+        """Where its adapters are looked for, as far as the request says."""
+        return self.ib_root or IB_ROOT
 
     @property
     def executable(self) -> str:

@@ -15,7 +15,7 @@ from typing import Any
 from llmgw_core.agent.settings import AgentFile, understand
 from llmgw_core.codec import BadFile, parse_toml, parse_values
 from llmgw_core.errors import LlmgwError
-from llmgw_core.onboard.request import NO_FABRIC, SETTINGS, NodeRequest
+from llmgw_core.onboard.request import IB_ROOT, NO_FABRIC, SETTINGS, NodeRequest
 
 STATE = "/var/lib/llmgw/agent"
 _FAULTLESS = {"node": "n", "server": "https://n", "certificate": "n", "key": "n", "authority": "n"}
@@ -31,20 +31,25 @@ def plan_values(request: NodeRequest, before: str | None) -> dict[str, Any]:
 
 def node_of(before: str | None) -> str:
     """Which node the machine's settings say that it is; empty: none."""
-    try:
-        said = tomllib.loads(before or "").get("node", "")
-    except tomllib.TOMLDecodeError:
-        return ""
-    return said if isinstance(said, str) else ""
+    return _text_of(before, "node")
 
 
 def state_of(before: str | None) -> str:
     """Where its agent keeps what outlives it."""
+    return _text_of(before, "state") or STATE
+
+
+def ib_root_of(before: str | None) -> str:
+    """Where it says that the adapters are."""
+    return _text_of(before, "ib_root") or IB_ROOT
+
+
+def _text_of(before: str | None, name: str) -> str:
     try:
-        said = tomllib.loads(before or "").get("state", "")
+        said = tomllib.loads(before or "").get(name, "")
     except tomllib.TOMLDecodeError:
-        said = ""
-    return said if isinstance(said, str) and said else STATE
+        return ""
+    return said if isinstance(said, str) else ""
 
 
 def settings_problems(request: NodeRequest, before: str | None) -> tuple[str, ...]:
