@@ -110,7 +110,7 @@ class Flow:
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
         """Send with what others write in this round, and keep what cannot be sent then."""
-        if self.connection is None:
+        if self.connection is None or not data:
             return
         is_first = not self._kept
         self._keep(data)
