@@ -37,8 +37,25 @@ def _fleet(tmp_path: Path) -> Iterator[Fleet]:
         control = cluster.start_control()
         cluster.start_agent("n1", gpus=1)
         gateway = cluster.start_gateway("gw", "--workers", "2")
+        wait_until(lambda: has_begun(gateway), "all of the gateway's processes")
         cluster.apply(sim_model("small", *tokens.flags, engine_key=True), "--wait")
         yield Fleet(cluster, control, gateway, cluster.create_key("users"), tokens)
+
+
+def has_begun(gateway: Gateway) -> bool:
+    """Whether all of its processes heed SIGTERM: one that has just been forked ends by it at once, and resets callers.
+
+    They are the link's and two workers'.
+    """
+    supervisor = gateway.daemon.process.pid
+    children = Path(f"/proc/{supervisor}/task/{supervisor}/children").read_text().split()
+    return len(children) == 3 and all(map(heeds_sigterm, children))
+
+
+def heeds_sigterm(pid: str) -> bool:
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    caught = next(int(line.split()[1], 16) for line in lines if line.startswith("SigCgt:"))
+    return bool(caught >> (signal.SIGTERM - 1) & 1)
 
 
 def wait_for_model(fleet: Fleet, model: str) -> None:
@@ -114,6 +131,7 @@ def test_a_gateway_that_is_to_stop_says_so_and_takes_connections_for_a_while(tmp
         cluster.start_control()
         cluster.apply("")
         gateway = cluster.start_gateway("gw", "--workers", "2", "--no-auth", "--stop-delay", "600")
+        wait_until(lambda: has_begun(gateway), "all of its processes")
         wait_until(lambda: health(gateway)[0] == 200, "it has routes")
         gateway.daemon.signal(signal.SIGTERM)
         assert wait_until(lambda: health(gateway)[0] == 503 and health(gateway), "it says so") == (503, "stopping")
