@@ -61,6 +61,10 @@ PROBLEMS = {
     "no trust": (with_machine(tools=GOOD.tools - {"update-ca-certificates"}), "ca-certificates"),
     "no python": (with_machine(python="", family=Family.REDHAT, other_python="python3 3.9"), "dnf install python3.12"),
     "no room": (with_machine(free_kib={"/var": 100 << 10}), "/var has 100.0 MiB free, and needs 251.0"),
+    "another machine": (
+        attrs.evolve(FACTS, online_from="10.0.0.9:5"),
+        "n1 is online from 10.0.0.9:5, and no agent runs at 10.0.0.144: another machine has that name",
+    ),
     "read-only": (with_machine(closed=("/etc",)), "/etc cannot be written to there: is it mounted read-only?"),
     "other node": (with_machine(settings='node = "n2"\n'), "is node n2 already"),
     "other platform": (with_machine(architecture="aarch64"), "is for linux-amd64, and 10.0.0.144 is Linux aarch64"),
@@ -87,6 +91,10 @@ def test_each_problem_is_one_line_with_its_way_out(facts: Facts, said: str) -> N
 def test_a_server_is_known_by_its_certificates_name_however_it_is_written(server: str, name: str) -> None:
     facts = attrs.evolve(FACTS, server=ServerSeen((name,)))
     assert find_problems(attrs.evolve(REQUEST, server=server), facts) == ()
+
+
+def test_a_node_that_is_online_and_runs_here_is_this_machine() -> None:
+    assert find_problems(REQUEST, attrs.evolve(with_machine(active=True), online_from="10.0.0.144:5")) == ()
 
 
 def test_a_file_for_another_platform_is_not_needed_where_the_machine_has_its_own() -> None:
@@ -326,6 +334,8 @@ def test_an_agent_that_complains_anew_after_each_start_is_not_waited_for() -> No
     ends = [parse_heard(f"state=activating\nrestarts={n}\nsaid=llmgw: no adapters").is_final for n in ("", 0, 1, 2)]
     assert ends == [False, False, False, True]
     assert not parse_heard("state=activating\nrestarts=9\nsaid=Killed").is_final
+    of_click = parse_heard("state=failed\nrestarts=2\nsaid=Error: cannot read agent.toml")
+    assert (of_click.reason, of_click.is_final) == ("the agent does not start: cannot read agent.toml", True)
 
 
 def test_an_executable_stands_in_a_unit_as_systemd_reads_it() -> None:

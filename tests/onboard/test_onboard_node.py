@@ -618,6 +618,8 @@ def test_what_onboarding_does_not_do_and_a_cloned_machine_id_are_told(
     with ssh_machine(tmp_path / "clone") as clone:
         clone.write("/etc/machine-id", machine.read("/etc/machine-id"))
         site.onboard(machine, node="first")
+        (taken,) = site.refused(clone, *site.operator, node="first")
+        assert re.search(r"first is online from 127\.0\.0\.1:\d+, and no agent runs at 127\.0\.0\.1", taken)
         ended = site.onboard(clone, *site.operator, node="second")
         assert "to be mended: the same machine id as first" in ended.stdout
         assert "onboarding installs no engines and copies no weights; missing here:\n" in ended.stdout

@@ -44,6 +44,7 @@ def test_what_was_there_stays_where_no_option_says_otherwise() -> None:
         ({}, "node = ", "agent.toml:1"),
         ({}, 'colour = "blue"\n', "unknown key colour"),
         ({"nvidia_smi": "/opt/\udcff"}, None, "is not text in UTF-8"),
+        ({}, 'ib_root = "/srv/caf\udce9"\n', "is not text in UTF-8"),
     ],
 )
 def test_what_cannot_be_meant_is_told(more: dict[str, object], before: str | None, said: str) -> None:

@@ -164,6 +164,7 @@ def _site(operator: _Operator, dry_run: bool, **options: Any) -> Site:
         remembers=not dry_run,
         revoked=operator.revoked,
         revoke=operator.revoke,
+        online_from=operator.online_from,
     )
 
 
@@ -204,7 +205,6 @@ def _carry_out(onboarding: Onboarding) -> None:
 def _await(onboarding: Onboarding, wait: int) -> None:
     from llmgw_core.onboard.awaiting import await_link
     from llmgw_core.onboard.onboarding import NotOnboarded
-    from llmgw_core.onboard.request import UNIT_NAME
 
     request, progress = onboarding.request, Progress()
     try:
@@ -215,14 +215,23 @@ def _await(onboarding: Onboarding, wait: int) -> None:
         raise
     progress.clear()
     if not heard.connected:
-        way = f"journalctl -u {UNIT_NAME} on {request.login.address} goes on; mend it there or here, and run this again"
-        if "is revoked" in heard.reason:
-            way = "run this again with --new-certificate, if it may come back"
         waited = "and waiting does not help" if heard.is_final else f"within {wait} s"
         raise NotOnboarded(
-            f"{request.server} has not let {request.node} in, {waited}: {heard.reason or 'no word of why'}\n{way}"
+            f"{request.server} has not let {request.node} in, {waited}: {heard.reason or 'no word of why'}\n"
+            + _way_out(heard.reason, request.login.address)
         )
     show(f"{request.node} is connected to {request.server}")
+
+
+def _way_out(reason: str, address: str) -> str:
+    from llmgw_core.onboard.request import UNIT_NAME
+
+    if "is revoked" in reason:
+        return "run this again with --new-certificate, if it may come back"
+    if "two machines claim one name" in reason:
+        stop = f"systemctl disable --now {UNIT_NAME}"
+        return f"the agent at {address} goes on calling, and has the name once the other is away: stop one by {stop}"
+    return f"journalctl -u {UNIT_NAME} on {address} goes on; mend it there or here, and run this again"
 
 
 def _tell_remaining(onboarding: Onboarding, operator: _Operator) -> None:
@@ -260,6 +269,14 @@ class _Operator:
         except Exception as error:
             say(f"note: what is revoked is not known here: {_why(error)}")
             return ()
+
+    def online_from(self, name: str) -> str:
+        """Empty: it is not online, nobody knows it, or nobody can be asked."""
+        try:
+            node = self._ask([("node", {"node": name})])[0] if self._context is not None else {}
+        except Exception:
+            return ""
+        return str(node["address"]) if node.get("state") == "online" else ""
 
     def revoke(self, serial: str) -> bool:
         """Whether it is; nobody can be asked to, or it fails: it is not."""

@@ -43,6 +43,8 @@ _FINAL = re.compile(
     r"|another authority|not trust the authority|of the wrong kind|is not for (?:clientAuth|serverAuth)|for other names"
     r"|speaks protocol|not speak TLS|speaks plain HTTP"
 )
+_COMPLAINS = ("llmgw: ", "Error: ")
+"""How a command's own lines begin, of which the second are click's."""
 
 
 @frozen
@@ -85,7 +87,7 @@ def parse_heard(text: str) -> Heard:
 
 
 def _not_started(state: str, said: list[str], restarts: int) -> Heard:
-    complaints = [line.removeprefix("llmgw: ") for line in said if line.startswith("llmgw: ")]
+    complaints = [line.partition(": ")[2] for line in said if line.startswith(_COMPLAINS)]
     if state == "active" and not complaints:
         return Heard()
     told = (complaints or [""])[-1] or (last_words("\n".join(said)) if state != "active" else "")

@@ -178,6 +178,12 @@ def _find_machine_problems(request: NodeRequest, facts: Facts) -> Iterator[str]:
         yield f"{address} has no {tool}, so nothing there could trust the root: install its package ca-certificates"
     yield from _find_room_problems(request, facts, machine)
     yield from _find_other_node(request, machine)
+    if facts.online_from and not machine.active:
+        yield (
+            f"{request.node} is online from {facts.online_from}, and no agent runs at {address}: another machine has "
+            "that name. Is --node right? If this one is to take its place, stop the agent there first (systemctl "
+            "disable --now llmgw-agent); if it has just gone, wait a minute"
+        )
 
 
 def _find_other_node(request: NodeRequest, machine: Machine) -> Iterator[str]:

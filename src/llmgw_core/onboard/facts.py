@@ -101,6 +101,8 @@ class Facts:
     authority_notes: tuple[str, ...] = ()
     known_nodes: frozenset[str] = frozenset()
     """To whom the authority has issued certificates."""
+    online_from: str = ""
+    """The address of the node of that name that is connected now, where an operator could ask."""
     server: ServerSeen | None = None
     release: Release | None = None
     machine: Machine | None = None

@@ -21,7 +21,8 @@ Say = Callable[[str], None]
 
 # One line, for whatever shell a login has. A run that was killed may have left a file of the same kind: it goes first.
 _PUT = (
-    'set -eu; umask 022; directory=${1%/*}; name=${1##*/}; mkdir -p "$directory"; umask 077; '
+    'set -eu; umask 022; if [ -d "$1" ]; then echo "$1 is a directory: remove it" >&2; exit 1; fi; '
+    'directory=${1%/*}; name=${1##*/}; mkdir -p "$directory"; umask 077; '
     'rm -f "$directory/.$name.onboard."??????; new=$(mktemp "$directory/.$name.onboard.XXXXXX"); '
     'trap \'rm -f "$new"\' EXIT; trap "exit 130" HUP INT TERM; '
     'cat > "$new"; echo "$3  $new" | sha256sum -c --quiet - >&2; chmod "$2" "$new"; '

@@ -61,6 +61,8 @@ class Site:
     """Whether a new host key is kept; a dry run keeps none."""
     revoked: Callable[[], Collection[str]] = tuple
     """The serials that an operator sees revoked."""
+    online_from: Callable[[str], str] = lambda node: ""
+    """From where a node is connected, as an operator sees it; empty: it is not, or nobody can ask."""
     revoke: Callable[[str], bool] = lambda serial: False
     """Revokes one as an operator, and says whether it did; raises nothing."""
 
@@ -152,6 +154,7 @@ def _look(request: NodeRequest, site: Site) -> Iterator[Onboarding]:
             troubles=tuple(troubles),
             authority_notes=notes,
             known_nodes=_known_nodes(authority),
+            online_from=site.online_from(request.node) if machine is not None else "",
             server=_look_at_server(request, authority, site),
             release=release,
             machine=machine,

@@ -182,4 +182,4 @@ def _bytes(text: str) -> bytes | None:
 
 def _text(text: str) -> str | None:
     content = _bytes(text)
-    return None if content is None else content.decode("utf-8", "replace")
+    return None if content is None else content.decode("utf-8", "surrogateescape")

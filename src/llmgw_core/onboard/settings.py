@@ -70,7 +70,7 @@ def settings_problems(request: NodeRequest, before: str | None) -> tuple[str, ..
     except LlmgwError as error:
         found += str(error).splitlines()
     except UnicodeEncodeError:
-        found.append("a path or an engine's command is not text in UTF-8: TOML could not hold it")
+        found.append(f"a path or a command, of an option or in {SETTINGS}, is not text in UTF-8: TOML cannot hold it")
     return tuple(dict.fromkeys(found))
 
 

@@ -98,6 +98,7 @@ def _start(state: dict[str, Any], unit: str) -> None:
         )
     state["pids"][unit] = process.pid
     state["invocations"][unit] = invocation
+    state.setdefault("journal", []).append(invocation)
 
 
 def _revive(state: dict[str, Any], unit: str) -> None:
@@ -126,7 +127,7 @@ def _runs(state: dict[str, Any], unit: str) -> bool:
 def _journal(words: list[str]) -> int:
     state = _read()
     asked = [word.partition("=")[2] for word in words if word.startswith("_SYSTEMD_INVOCATION_ID=")]
-    for invocation in asked or list(state["invocations"].values()):
+    for invocation in asked or state.get("journal", []):
         with suppress(FileNotFoundError):
             lines = (HERE / invocation).read_text().splitlines()
             print("\n".join(reversed(lines) if "-r" in words else lines[-20:]))
