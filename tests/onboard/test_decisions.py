@@ -126,6 +126,7 @@ NOTES = {
     "host name": (with_machine(hostname="vm7"), "hostnamectl set-hostname n1"),
     "behind": (with_machine(clock_ahead_s=-1035.0), "17 minutes behind, so a new certificate is not yet valid there"),
     "ahead": (with_machine(clock_ahead_s=90.0), "1 minute ahead: timedatectl"),
+    "years ahead": (with_machine(clock_ahead_s=9e7), "ahead, so that certificates end there before their time"),
     "family": (with_machine(family=Family.OTHER), "the agent trusts it, and nothing else there does"),
     "server away": (attrs.evolve(FACTS, server=ServerSeen(trouble="Connection refused")), "Connection refused"),
     "server ends": (

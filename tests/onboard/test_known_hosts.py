@@ -2,12 +2,15 @@
 
 import subprocess
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 
+from llmgw_core.errors import LlmgwError
+from llmgw_core.onboard import ssh
 from llmgw_core.onboard.known_hosts import fingerprint_of, is_key, is_named, lines_of, with_lines
 from llmgw_core.onboard.request import Login
-from llmgw_core.onboard.ssh import ssh_words
+from llmgw_core.onboard.ssh import Session, remember_keys, ssh_words
 from llmgw_core.onboard.words import explain_ssh
 from llmgw_core.testing.ssh_machine import make_key
 
@@ -105,3 +108,14 @@ HASHED = "|1|j7oOkb3X/ardUKz3eV7KeIW/XQo=|r8xIfKsi+TTWXX3xM5G0OgjJt/k= ssh-ed255
 )
 def test_a_known_host_is_found_however_it_is_written(line: str, name: str, is_about: bool) -> None:
     assert lines_of(f"other ssh-ed25519 AAAA\n{line}\n", name) == ((line,) if is_about else ())
+
+
+def test_a_file_of_hosts_that_cannot_be_written_leaves_nothing(tmp_path: Path) -> None:
+    (tmp_path / "known").mkdir()
+    session = Session(LOGIN, tmp_path / "known", ("10.0.0.144 ssh-ed25519 AAAA",), str(tmp_path))
+    with (
+        patch.object(ssh, "read_known", return_value=""),
+        pytest.raises(LlmgwError, match="cannot remember the host key"),
+    ):
+        remember_keys(session)
+    assert list(tmp_path.iterdir()) == [tmp_path / "known"]

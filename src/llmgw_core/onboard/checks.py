@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Collection, Iterator
+from datetime import timedelta
 from pathlib import Path
 
 from attrs import evolve
@@ -29,6 +30,7 @@ from llmgw_core.provision.awaiting import RELEASE
 Check = Callable[[NodeRequest, Facts], Iterator[str]]
 
 _MOST_CLOCK_S = 30.0
+_MOST_AHEAD = timedelta(days=1)
 _LEAST_KIB = 1024
 _UNPACKED = 5
 """How many times its size a release takes once it is unpacked."""
@@ -258,12 +260,12 @@ def _adapter_notes(request: NodeRequest, machine: Machine) -> Iterator[str]:
 
 
 def _clock_note(address: str, ahead_s: float) -> str:
-    from datetime import timedelta
-
     span = timedelta(seconds=ahead_s)
     told = f"the clock of {address} is {describe_span(span)} {'ahead' if ahead_s > 0 else 'behind'}"
     if -span > BACKDATED:
         told += ", so a new certificate is not yet valid there, and the agent goes on trying until it is"
+    if span > _MOST_AHEAD:
+        told += ", so that certificates end there before their time, and the agent may let in no control plane"
     return f"{told}: timedatectl set-ntp true"
 
 

@@ -179,9 +179,13 @@ def remember_keys(session: Session) -> None:
         try:
             fcntl.flock(directory, fcntl.LOCK_EX)
             descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-            with open(descriptor, "w", encoding="utf-8") as file:
-                file.write(with_lines(read_known(path), session.new_keys))
-            os.replace(name, path)
+            try:
+                with open(descriptor, "w", encoding="utf-8") as file:
+                    file.write(with_lines(read_known(path), session.new_keys))
+                os.replace(name, path)
+            except BaseException:
+                Path(name).unlink(missing_ok=True)
+                raise
         finally:
             os.close(directory)
     except OSError as error:
