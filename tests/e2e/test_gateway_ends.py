@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import os
 import shutil
 import signal
 import socket
@@ -37,25 +38,13 @@ def _fleet(tmp_path: Path) -> Iterator[Fleet]:
         control = cluster.start_control()
         cluster.start_agent("n1", gpus=1)
         gateway = cluster.start_gateway("gw", "--workers", "2")
-        wait_until(lambda: has_begun(gateway), "all of the gateway's processes")
         cluster.apply(sim_model("small", *tokens.flags, engine_key=True), "--wait")
         yield Fleet(cluster, control, gateway, cluster.create_key("users"), tokens)
 
 
-def has_begun(gateway: Gateway) -> bool:
-    """Whether all of its processes heed SIGTERM: one that has just been forked ends by it at once, and resets callers.
-
-    They are the link's and two workers'.
-    """
+def children_of(gateway: Gateway) -> list[int]:
     supervisor = gateway.daemon.process.pid
-    children = Path(f"/proc/{supervisor}/task/{supervisor}/children").read_text().split()
-    return len(children) == 3 and all(map(heeds_sigterm, children))
-
-
-def heeds_sigterm(pid: str) -> bool:
-    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
-    caught = next(int(line.split()[1], 16) for line in lines if line.startswith("SigCgt:"))
-    return bool(caught >> (signal.SIGTERM - 1) & 1)
+    return [int(each) for each in Path(f"/proc/{supervisor}/task/{supervisor}/children").read_text().split()]
 
 
 def wait_for_model(fleet: Fleet, model: str) -> None:
@@ -68,6 +57,17 @@ def is_answered(fleet: Fleet, model: str) -> bool:
         return bool(ask_model(fleet.gateway.address, model, fleet.key))
     except Unanswered:
         return False
+
+
+def test_a_process_of_a_gateway_that_is_told_to_stop_as_soon_as_it_is_there_stops_in_order(tmp_path: Path) -> None:
+    """What has connected to it by then is answered, not reset."""
+    with running_cluster(tmp_path) as cluster:
+        gateway = cluster.start_gateway("gw", "--workers", "2")
+        begun = wait_until(lambda: children_of(gateway), "its first children", every_s=0.001)
+        for pid in begun:
+            os.kill(pid, signal.SIGTERM)
+        gateway.daemon.wait_for("ended, and is started again", times=len(begun))
+        assert all("exit=0" in each for each in gateway.daemon.lines("ended, and is started again"))
 
 
 def test_a_gateway_without_its_supervisor_stops(fleet: Fleet) -> None:
@@ -131,7 +131,6 @@ def test_a_gateway_that_is_to_stop_says_so_and_takes_connections_for_a_while(tmp
         cluster.start_control()
         cluster.apply("")
         gateway = cluster.start_gateway("gw", "--workers", "2", "--no-auth", "--stop-delay", "600")
-        wait_until(lambda: has_begun(gateway), "all of its processes")
         wait_until(lambda: health(gateway)[0] == 200, "it has routes")
         gateway.daemon.signal(signal.SIGTERM)
         assert wait_until(lambda: health(gateway)[0] == 503 and health(gateway), "it says so") == (503, "stopping")

@@ -202,6 +202,23 @@ async def test_where_there_is_no_room_clients_wait_until_there_is() -> None:
         rig.pass_time(1)
 
 
+async def test_what_the_kernel_has_taken_is_answered_though_the_listener_closes() -> None:
+    async with a_gateway() as rig:
+        await rig.route(await rig.engine([GOOD]))
+        clients = []
+        for _ in range(100):  # nothing here lets the gateway look
+            each = socket.create_connection(("127.0.0.1", rig.port), timeout=5)
+            each.sendall(post())
+            each.setblocking(False)
+            clients.append(RawClient(trio.SocketStream(trio.socket.from_stdlib_socket(each))))
+        rig.listener.close()
+        with pytest.raises(ConnectionRefusedError):
+            socket.create_connection(("127.0.0.1", rig.port), timeout=5)
+        for client in clients:
+            assert (await client.answer()).status == 200
+            await client.stream.aclose()
+
+
 def test_an_address_in_use_is_said() -> None:
     [[taken]] = open_listeners("127.0.0.1", 0, 1)
     with taken, pytest.raises(LlmgwError, match=r"cannot listen on 127\.0\.0\.1:"):

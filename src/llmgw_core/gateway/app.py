@@ -25,7 +25,7 @@ from llmgw_core.gateway.route_file import Routed, parse_routes, render_routes
 from llmgw_core.gateway.routing import Routing
 from llmgw_core.gateway.serving import StopTimes, serve
 from llmgw_core.gateway.settings import GATEWAY_PORT, DataSettings
-from llmgw_core.gateway.supervisor import Child, Supervisor
+from llmgw_core.gateway.supervisor import STOPS, Child, Supervisor
 from llmgw_core.gateway.worker import Worker
 from llmgw_core.model.identity import Role
 from llmgw_core.net.call import Server
@@ -174,7 +174,8 @@ async def _wait_for_end(child: Child) -> None:
 
 
 async def _wait_for_signal() -> None:
-    with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+    with trio.open_signal_receiver(*STOPS) as signals:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPS)
         async for _ in signals:
             return
 

@@ -176,7 +176,10 @@ class Listener:
         return self._new_client is not MetricsClient
 
     def _accept(self, _: int) -> None:
-        for _each in range(_AT_ONCE):
+        self._take(_AT_ONCE)
+
+    def _take(self, most: int) -> None:
+        for _ in range(most):
             try:
                 connection, address = self._listener.accept()
             except BlockingIOError:
@@ -202,4 +205,10 @@ class Listener:
             connection.close()  # it has gone already
 
     def close(self) -> None:
-        self._worker.poller.close(self._listener)
+        """Take what the kernel has taken, and no more; not within a round.
+
+        What comes between the last look and the end is reset by the kernel: some microseconds.
+        """
+        self._worker.poller.leave(self._listener)
+        self._take(BACKLOG)
+        self._listener.close()

@@ -71,11 +71,15 @@ class Poller:
         """Call another handler from now on."""
         self._handlers[connection.fileno()] = handler
 
-    def close(self, connection: socket.socket) -> None:
+    def leave(self, connection: socket.socket) -> None:
         """No handler is called for it from now on."""
         number = connection.fileno()
         del self._handlers[number]
         self._set.unregister(number)
+
+    def close(self, connection: socket.socket) -> None:
+        """The same, and it is closed."""
+        self.leave(connection)
         if self._in_round:
             self._closing.append(connection)
         else:

@@ -66,6 +66,7 @@ async def _drain(worker: Worker, doors: Sequence[Listener], times: StopTimes) ->
     for door in doors:
         if door.is_for_users:
             door.close()
+    await trio.sleep(LAST_LOOK_S)  # what has come is read: of a connection closed before that, the peer hears a reset
     worker.stop()
     with trio.move_on_after(times.drain_s) as patience:
         while worker.is_busy:  # noqa: ASYNC110 - callbacks know no events

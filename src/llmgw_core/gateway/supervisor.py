@@ -27,6 +27,9 @@ from attrs import define, field, frozen
 from llmgw_core.gateway.board import Board
 from llmgw_core.gateway.shelf import Shelf
 
+STOPS = (signal.SIGTERM, signal.SIGINT)
+"""They wait while a child is made, and in the child until it heeds them: else one would end a child that has just taken
+connections, or miss it."""
 AGAIN_S = 1.0
 """Least time between two starts of one child."""
 POKE = b"."
@@ -89,7 +92,7 @@ class Supervisor:
         for number, (read, _) in enumerate(pipes):
             child = Child(self.board, shelf, (), read, supervised)
             self._places.append(_Place(f"worker {number + 1}", self._working(child, number), number))
-        for number in (signal.SIGTERM, signal.SIGINT):
+        for number in STOPS:
             signal.signal(number, self._stop)
         for place in self._places:
             self._start(place, alive)
@@ -124,20 +127,19 @@ class Supervisor:
         wait = place.started + AGAIN_S - time.monotonic()
         if place.started and wait > 0:
             time.sleep(wait)
-        if self._stopping:
-            return
         if place.worker is not None:
             self.board.forget_worker(place.worker)
         place.started = time.monotonic()
         sys.stdout.flush()
         sys.stderr.flush()
-        place.pid = os.fork()
-        if not place.pid:
-            os.close(alive)
-            self._close_listeners(place.worker)
-            _be_child(place.run)
-        if self._stopping:  # the signal came while there was no pid to send it to
-            _end(place.pid)
+        signal.pthread_sigmask(signal.SIG_BLOCK, STOPS)
+        if not self._stopping:
+            place.pid = os.fork()
+            if not place.pid:
+                os.close(alive)
+                self._close_listeners(place.worker)
+                _be_child(place.run)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPS)
 
     def _watch(self, alive: int) -> None:
         while any(place.pid for place in self._places):
@@ -170,7 +172,7 @@ def _be_child(run: Callable[[], None]) -> None:
     """Never returns: what the supervisor would do after its fork is not the child's to do."""
     code = 1
     try:
-        for number in (signal.SIGTERM, signal.SIGINT):
+        for number in STOPS:
             signal.signal(number, signal.SIG_DFL)
         run()
         code = 0

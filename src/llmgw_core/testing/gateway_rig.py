@@ -506,7 +506,8 @@ async def a_gateway(
             nursery.cancel_scope.cancel()
     finally:
         logging.getLogger("llmgw.gateway").removeHandler(faults)
-        listener.close()
+        if accepting.fileno() >= 0:
+            listener.close()
         with trio.CancelScope(shield=True):
             await rig.end()
         poller.shut()
