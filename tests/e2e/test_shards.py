@@ -31,6 +31,7 @@ from llmgw_core.testing.running_node import (
     running_node,
     wait_until,
 )
+from llmgw_core.testing.sim_model import Hold
 from llmgw_core.wire.message import ReadLog
 
 FAILED, READY, UNREADY = ShardPhase.FAILED, ShardPhase.READY, ShardPhase.UNREADY
@@ -280,6 +281,10 @@ async def test_a_stranger_who_answers_at_its_port_makes_it_not_ready(tmp_path: P
         assert READY not in node.phases(launch)
 
 
+def waits_after_close(port: int) -> bool:
+    return any(f":{port:04X} " in line and " 06 " in line for line in read("/proc/net/tcp").splitlines())
+
+
 async def test_a_port_in_time_wait_is_free(tmp_path: Path) -> None:
     """E15, E16: started again at once at the port at which it just closed connections."""
     launch = a_launch()
@@ -290,7 +295,7 @@ async def test_a_port_in_time_wait_is_free(tmp_path: Path) -> None:
             connection.sendall(b"GET /health HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
             while connection.recv(4096):  # it closes first, so TIME_WAIT is on its side
                 pass
-        assert any(f":{port:04X} " in line and " 06 " in line for line in read("/proc/net/tcp").splitlines())
+        await wait_until(lambda: waits_after_close(port), "a connection in TIME_WAIT")
         await node.stop(launch)
         await node.ready(evolve(launch, generation=2))
 
@@ -306,14 +311,17 @@ async def test_one_that_loads_for_long_is_not_hurried(tmp_path: Path) -> None:
 
 
 async def test_unready_comes_and_goes_and_is_a_failure_when_it_stays(tmp_path: Path) -> None:
-    health = HealthTimings(probe_every_s=0.05, misses=2, stall_s=5)
-    launch = a_launch("--fault-unready-after-ready", "0.2", "--fault-unready-for", "0.5", health=health)
-    stays = a_launch("--fault-unready-after-ready", "0.2", model="stays", health=evolve(health, stall_s=0.5))
+    health, unwell = HealthTimings(probe_every_s=0.05, misses=2), Hold(tmp_path / "unwell", "health")
+    launch = a_launch(*unwell.flags, health=health)
+    stays = a_launch(*unwell.flags, model="stays", health=evolve(health, stall_s=0.5))
     async with running_node(tmp_path) as node:
         await node.ready(launch)
+        unwell.take()
         await node.wait(launch, UNREADY)
+        unwell.release()
         await node.wait(launch, READY)
-        node.run(stays)
+        await node.ready(stays)
+        unwell.take()
         status = await node.wait(stays, FAILED)
         assert status.failure is not None
         assert status.failure.kind == "stalled"
@@ -394,16 +402,20 @@ async def test_two_attempts_run_side_by_side_and_older_ones_are_answered_with_th
 
 
 async def test_requests_in_flight_end_before_the_engine_is_told_to_stop(tmp_path: Path) -> None:
-    launch = a_launch("--tokens-per-second", "20")
+    tokens = Hold(tmp_path / "tokens", "tokens")
+    launch = a_launch(*tokens.flags)
     async with running_node(tmp_path) as node, trio.open_nursery() as nursery:
         await node.ready(launch)
+        tokens.take()
         stream = Stream(launch.places[0].port, tokens=40)
         nursery.start_soon(trio.to_thread.run_sync, stream.read)
-        await wait_until(lambda: stream.chunks > 1, "the stream runs")
-        node.ask_to_stop(launch, in_flight_s=30.0)
+        await wait_until(lambda: metric(launch.places[0].port, "requests_running") > 0, "the stream runs")
+        node.ask_to_stop(launch, in_flight_s=600.0)
         status = await node.wait(launch, ShardPhase.STOPPING)
-        await wait_until(lambda: "in flight" in node.reason(launch) or stream.ended, "it waits for the stream")
+        await wait_until(lambda: "in flight" in node.reason(launch), "it waits for the stream")
         assert status.pid
+        assert not stream.ended
+        tokens.release()
         await wait_until(lambda: node.status(launch) is None, "the shard gone")
         assert stream.ended
         assert stream.text.rstrip().endswith("data: [DONE]")
@@ -449,10 +461,11 @@ async def test_a_disk_that_takes_nothing_fails_the_launch_with_the_reason(tmp_pa
 
 async def test_a_worker_that_must_go_first_is_ready_when_its_own_tree_listens(tmp_path: Path) -> None:
     """E21: for engines whose head connects to workers; their port is never connected to."""
-    listens = (
-        f'{sys.executable} -c \'import socket,sys,time; time.sleep(0.4); s=socket.create_server(("",int(sys.argv[1])))'
-    )
-    sim = script(tmp_path / "sim", f'{listens}; time.sleep(60)\' $8 &\nexec {SIM} "$@"')
+    held = tmp_path / "held"
+    held.touch()
+    listens = f'{sys.executable} -c \'import socket,sys,time; s=socket.create_server(("",int(sys.argv[1])))'
+    waits = f"while [ -e {held} ]; do sleep 0.05; done"
+    sim = script(tmp_path / "sim", f'( {waits}; exec {listens}; time.sleep(60)\' $8 ) &\nexec {SIM} "$@"')
     launch = a_launch(nodes=2)
     async with running_node(tmp_path / "agent", sim=sim) as node:
         node.run(launch, 1, Stage.PREPARE)
@@ -461,6 +474,7 @@ async def test_a_worker_that_must_go_first_is_ready_when_its_own_tree_listens(tm
         attempt.kept = evolve(attempt.kept, workers_first=True)
         node.run(launch, 1)
         await wait_until(lambda: "nothing listens" in node.status(launch, 1).reason, "nothing")  # type: ignore[union-attr]
+        held.unlink()
         await node.wait(launch, READY, rank=1)
 
 

@@ -26,6 +26,7 @@ from llmgw_core.testing.running_node import (
     running_node,
     wait_until,
 )
+from llmgw_core.testing.sim_model import Hold
 from llmgw_core.wire.message import ReadLog
 
 FAILED, PREPARED, READY = ShardPhase.FAILED, ShardPhase.PREPARED, ShardPhase.READY
@@ -79,11 +80,14 @@ async def test_what_was_prepared_is_prepared_again(tmp_path: Path) -> None:
 
 
 async def test_a_stop_that_had_begun_goes_on(tmp_path: Path) -> None:
-    launch = a_launch("--fault-slow-stop", "0.5")
+    stop = Hold(tmp_path / "stop", "stop")
+    launch = a_launch(*stop.flags)
     async with running_node(tmp_path, leave=True) as node:
         await node.ready(launch)
+        stop.take()
         node.ask_to_stop(launch)
         await wait_until(lambda: "SIGTERM" in (node.status(launch) or launch).reason, "a signal")  # type: ignore[union-attr]
+    stop.release()
     async with running_node(tmp_path) as node:
         await wait_until(lambda: not node.runtime.statuses(), "the shard gone")
         assert marked_processes(tmp_path) == ()
@@ -91,12 +95,16 @@ async def test_a_stop_that_had_begun_goes_on(tmp_path: Path) -> None:
 
 
 async def test_a_start_that_had_not_come_to_the_engine_begins_anew(tmp_path: Path) -> None:
-    waits = Sidecar(command=("sh", "-c", "sleep 1; touch {directory}/up; sleep 60"), ready_file="{directory}/up")
-    launch = a_launch(sidecars={"waits": waits})
+    held = tmp_path / "held"
+    held.touch()
+    waits = f"while [ -e {held} ]; do sleep 0.05; done; touch {{directory}}/up; exec sleep 60"
+    sidecar = Sidecar(command=("sh", "-c", waits), ready_file="{directory}/up")
+    launch = a_launch(sidecars={"waits": sidecar})
     async with running_node(tmp_path, leave=True) as node:
         node.run(launch)
         await wait_until(lambda: len(marked_processes(tmp_path)) >= 2, "a sidecar")
         before = {each.id for each in marked_processes(tmp_path)}
+    held.unlink()
     async with running_node(tmp_path) as node:
         await node.wait(launch, READY)
         assert not before & {each.id for each in marked_processes(tmp_path)}
@@ -125,9 +133,10 @@ async def test_a_killed_reaper_fails_its_shard_and_leaves_nothing(tmp_path: Path
 @pytest.mark.parametrize("victim", ["engine", "web"])
 @pytest.mark.parametrize("phase", [STARTING, READY, STOPPING])
 async def test_a_killed_front_process_or_sidecar(tmp_path: Path, phase: ShardPhase, victim: str) -> None:
-    loading = ("--load-time", "30") if phase is STARTING else ("--fault-slow-stop", "1")
+    hold = Hold(tmp_path / "held", "loading" if phase is STARTING else "stop")
+    hold.take()
     web = Sidecar(command=(sys.executable, "-m", "http.server", "{port}"), ready_path="/")
-    launch = a_launch(*loading, sidecars={"web": web})
+    launch = a_launch(*hold.flags, sidecars={"web": web})
     async with running_node(tmp_path) as node:
         node.run(launch)
         await node.wait(launch, *({phase} - {STOPPING} or {READY}))
@@ -135,6 +144,7 @@ async def test_a_killed_front_process_or_sidecar(tmp_path: Path, phase: ShardPha
         if phase is STOPPING:
             node.ask_to_stop(launch)
         os.kill(node.runtime.shards._attempts[launch.replica, 0, 1].family.kin.fronts[victim].pid, signal.SIGKILL)
+        hold.release()
         if phase is STOPPING:
             await wait_until(lambda: not node.runtime.statuses(), "the shard gone")
             assert not any(status.failure for statuses in node.seen for status in statuses)
@@ -257,9 +267,12 @@ def agents() -> Iterator[list[_Agent]]:
 async def test_an_agent_that_is_killed_is_followed_by_one_that_goes_on(
     tmp_path: Path, phase: str, agents: list[_Agent]
 ) -> None:
-    launch = a_launch("--load-time", "1", "--fault-slow-stop", "1")
+    hold = Hold(tmp_path / "held", "stop" if phase == "stopping" else "loading")
+    launch = a_launch(*hold.flags)
     port = launch.places[0].port
     words = [sys.executable, "-c", _AGENT, str(tmp_path), str(port), *launch.offer.profile.extra_args]
+    if phase != "ready":
+        hold.take()
     agent = _Agent.start(words)
     agents.append(agent)
     with trio.fail_after(60):
@@ -271,6 +284,7 @@ async def test_an_agent_that_is_killed_is_followed_by_one_that_goes_on(
         agent.process.wait(10)
     running = {each.id for each in marked_processes(tmp_path)}
     assert len(running) == 2
+    hold.release()
     async with running_node(tmp_path) as node:
         if phase == "stopping":
             await wait_until(lambda: not node.runtime.statuses(), "the shard gone")

@@ -65,12 +65,13 @@ async def test_one_that_ends_before_it_is_ready_fails_the_shard_by_its_name(tmp_
 
 async def test_one_that_is_not_ready_in_its_time_fails_the_shard_by_its_name(tmp_path: Path) -> None:
     command = ("sh", "-c", "echo waiting; exec sleep 60")
-    launch = a_launch(sidecars={"slow": Sidecar(command=command, ready_file="{directory}/never", ready_within_s=0.3)})
+    slow = Sidecar(command=command, ready_file="{directory}/never", ready_within_s=3.0)
+    launch = a_launch(sidecars={"slow": slow})
     async with running_node(tmp_path) as node:
         node.run(launch)
         status = await node.wait(launch, FAILED)
         assert status.failure is not None
-        assert status.failure.reason == "sidecar slow was not ready within 0.3 s"
+        assert status.failure.reason == "sidecar slow was not ready within 3 s"
         assert status.failure.log_tail == "waiting"
         assert marked_processes(tmp_path) == ()
 
