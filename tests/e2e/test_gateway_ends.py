@@ -83,8 +83,19 @@ def test_a_gateway_serves_by_its_last_routes_before_there_is_a_control_plane(fle
     fleet.gateway.daemon.process.wait(END_S)
     again = fleet.cluster.start_gateway("gw")
     assert ask_model(again.address, "small", fleet.key)
+    assert heard_at(again, fleet.key) is None
     fleet.cluster.start_control()
     again.daemon.wait_for("INFO connected ")
+    wait_until(lambda: heard_at(again, fleet.key), "metrics say so")
+
+
+def heard_at(gateway: Gateway, key: str) -> float | None:
+    """When the control plane was, as the metrics say."""
+    with closing(http.client.HTTPConnection(gateway.address, timeout=END_S)) as connection:
+        connection.request("GET", "/metrics", headers={"x-api-key": key})
+        lines = connection.getresponse().read().decode().splitlines()
+    said = [line for line in lines if line.startswith("llmgw_gateway_control_plane_heard_timestamp_seconds ")]
+    return float(said[0].split()[1]) if said else None
 
 
 def test_a_control_plane_that_has_lost_its_store_takes_no_model_and_no_key_from_a_gateway(fleet: Fleet) -> None:

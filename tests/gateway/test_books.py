@@ -122,6 +122,9 @@ async def test_the_metrics_can_be_read_and_are_right() -> None:
         found = [each for each in family.samples if labels.items() <= each.labels.items()]
         return {each.labels.get("status") or each.labels.get("cause") or each.name: each.value for each in found}
 
+    (routed,) = families["llmgw_gateway_routes_timestamp_seconds"].samples
+    assert routed.value == rig.version / 1000
+    assert not families["llmgw_gateway_control_plane_heard_timestamp_seconds"].samples
     assert samples("requests") == {"2xx": 2, "4xx": 1}
     assert samples("errors") == {"lost_in_answer": 1}
     assert samples("in_flight") == {"llmgw_gateway_in_flight": 0}

@@ -75,9 +75,19 @@ class Board:
     """The rows of all workers; pages that nobody wrote to take no memory."""
 
     def __init__(self, workers: int = 1) -> None:
-        self._memory = mmap.mmap(-1, workers * ROW * _BYTES)
+        self._memory = mmap.mmap(-1, (workers * ROW + 1) * _BYTES)
         cells = memoryview(self._memory).cast("q")
+        self._heard = cells[ROW * workers :]
         self.rows: tuple[Row[int], ...] = tuple(cells[ROW * each : ROW * (each + 1)] for each in range(workers))
+
+    def note_heard(self, now: float) -> None:
+        """The control plane has said something; by the one process that hears it."""
+        self._heard[0] = int(now)
+
+    @property
+    def heard_at(self) -> int:
+        """Seconds since 1970; 0: not in this gateway's life."""
+        return self._heard[0]
 
     def others(self, worker: int) -> tuple[Row[int], ...]:
         return tuple(row for each, row in enumerate(self.rows) if each != worker)

@@ -80,7 +80,9 @@ class Following:
 
     async def _hear(self, link: Link, heartbeat_s: float, renewal: Renewal) -> None:
         while True:
-            match await hear(link, heartbeat_s):
+            message = await hear(link, heartbeat_s)
+            self.routing.note_heard()
+            match message:
                 case Routes(table=table):
                     await self.routing.take(table)
                 case CertificateRenewed() as answer:

@@ -37,6 +37,7 @@ def render_metrics(board: Board, places: Places, models: Iterable[ModelRoute] = 
         *_histogram("request_seconds", "From a request's first byte to its answer's end.", numbers, cells.TOTAL),
         *_in_flight(board, places),
         *_readiness(tuple(models)),
+        *_times(board),
         *_own_answers(board),
         *_uses(board, places),
     ]
@@ -113,6 +114,17 @@ def _readiness(models: Sequence[ModelRoute]) -> Iterator[str]:
     wanted = {_labels(model=model.name): len(model.targets) + len(model.absent) for model in models}
     yield from _counter("replicas_ready", "Replicas that take requests.", ready, "gauge")
     yield from _counter("replicas_wanted", "Replicas that the catalog wants.", wanted, "gauge")
+
+
+def _times(board: Board) -> Iterator[str]:
+    times = {
+        "control_plane_heard_timestamp_seconds": ("When the control plane was last heard.", board.heard_at),
+        "routes_timestamp_seconds": ("Of the table by which all workers route.", min(board.versions()) / 1000),
+    }
+    for name, (what, at) in times.items():
+        yield from _family(name, "gauge", what)
+        if at:
+            yield f"{_PREFIX}{name} {at}"
 
 
 def _own_answers(board: Board) -> Iterator[str]:

@@ -8,6 +8,7 @@ while this one is on its way to it.
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable
 from datetime import UTC, datetime
 from math import inf
@@ -59,6 +60,10 @@ class Routing:
             except OSError as error:
                 _log.error("routes not kept", extra={"reason": f"{self._file}: {error.strerror}"})
         self._hand_on(routed)
+
+    def note_heard(self) -> None:
+        """The control plane has said something."""
+        self._board.note_heard(time.time())  # noqa: TID251 - whoever reads metrics compares it with such a clock
 
     def _hand_on(self, routed: Routed) -> None:
         named = _attempts(routed.table)
