@@ -5,11 +5,12 @@ import subprocess
 import sys
 import zipfile
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 
 from llmgw_core.built_from import DEVELOPMENT, built_from
-from llmgw_core.plugin_directory import DIRECTORY, find_distrust, put_before
+from llmgw_core.plugin_directory import DIRECTORY, find_distrust, put_before, read_directory
 
 PROBE = """
 import os, json
@@ -152,6 +153,24 @@ def test_a_wheel_that_is_cut_is_refused(place: Path) -> None:
     wheel = a_wheel(place / DIRECTORY)
     wheel.write_bytes(wheel.read_bytes()[:-3000])
     assert f"it is no whole wheel: File is not a zip file; copy it anew, or remove {wheel}" in refusal(place)
+
+
+def test_a_pipe_is_no_wheel_and_is_not_waited_for(place: Path) -> None:
+    os.mkfifo(place / DIRECTORY / "llmgw_engine_vllm-0.2.0-py3-none-any.whl", 0o644)
+    assert "it is no regular file; remove" in refusal(place)
+
+
+@pytest.mark.parametrize(("error", "said"), [(None, "No such file or directory"), (PermissionError(13, "no"), "no")])
+def test_a_directory_that_cannot_be_read_is_told(tmp_path: Path, error: OSError | None, said: str) -> None:
+    with patch("os.listdir", side_effect=error or os.listdir):
+        (wheel,) = read_directory(tmp_path / "gone")
+    assert wheel.fault == f"{tmp_path}/gone cannot be read: {said}"
+
+
+def test_a_directory_that_is_named_and_not_there_is_told(place: Path) -> None:
+    refused = load(place, LLMGW_PLUGINS="/no/such/place")["refused"]
+    assert isinstance(refused, list)
+    assert "/no/such/place cannot be read: No such file or directory; make" in refused[0]
 
 
 def test_a_wheel_with_a_damaged_byte_is_refused(place: Path) -> None:

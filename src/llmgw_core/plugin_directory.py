@@ -48,7 +48,7 @@ def put_before(environment: Mapping[str, str]) -> Beside:
     if not file or not cache:
         return Beside()
     directory = Path(environment.get("LLMGW_PLUGINS") or Path(file).parent / DIRECTORY)
-    if not directory.is_dir():
+    if not directory.is_dir() and not environment.get("LLMGW_PLUGINS"):
         return Beside(file=file)
     from llmgw_core.plugin_wheel import choose  # with packaging, which nothing else needs
 
@@ -75,10 +75,11 @@ def read_directory(directory: Path) -> tuple[WheelFile, ...]:
     from llmgw_core.plugin_wheel import WheelFile
 
     try:
-        paths = sorted(directory.glob("*.whl"))
+        names = sorted(name for name in os.listdir(directory) if name.endswith(".whl"))
     except OSError as error:
-        return (WheelFile(str(directory / "*.whl"), fault=str(error), way_out=f"make {directory} readable"),)
-    return tuple(_read_trusted(path) for path in paths)
+        fault, way_out = f"{directory} cannot be read: {error.strerror}", f"make {directory} readable, or name another"
+        return (WheelFile(str(directory / "*.whl"), fault=fault, way_out=way_out),)
+    return tuple(_read_trusted(directory / name) for name in names)
 
 
 def _read_trusted(path: Path) -> WheelFile:
@@ -91,6 +92,8 @@ def _read_trusted(path: Path) -> WheelFile:
         return evolve(wheel, fault=f"it cannot be read: {error.strerror}", way_out=f"mend or remove {path}")
     if distrust:
         return evolve(wheel, fault=distrust, way_out=way_out)
+    if not path.is_file():  # to open a pipe would be to wait
+        return evolve(wheel, fault="it is no regular file", way_out=f"remove {path}")
     try:
         return _read_wheel(path)
     except _UNREADABLE as error:
