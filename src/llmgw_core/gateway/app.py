@@ -156,7 +156,8 @@ async def _read_when_poked(worker: Worker, child: Child) -> None:
     while True:
         text = child.shelf.get()
         if text:
-            routed = parse_routes(text)
+            # In a thread: a large one (8,000 keys: 50 ms) would keep every stream waiting.
+            routed = await trio.to_thread.run_sync(parse_routes, text)
             worker.take(routed.table, routed.places)
         await trio.lowlevel.wait_readable(child.poked)
         with suppress(BlockingIOError):

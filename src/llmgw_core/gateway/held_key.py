@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from hashlib import sha256
 
 from attrs import frozen
@@ -41,9 +41,12 @@ class HeldKeys:
         self._clock = clock
         self._keys: dict[bytes, HeldKey] = {}
         """By digest."""
+        self._made_of: tuple[tuple[UserKey, ...], Mapping[str, int]] = ((), {})
 
-    def take(self, keys: Iterable[UserKey], places: Places) -> None:
-        self._keys = {bytes.fromhex(key.digest): _hold(key, places.keys.get(key.id, 0)) for key in keys}
+    def take(self, keys: tuple[UserKey, ...], places: Places) -> None:
+        if (keys, places.keys) != self._made_of:  # replicas change often, and keys seldom
+            self._keys = {bytes.fromhex(key.digest): _hold(key, places.keys.get(key.id, 0)) for key in keys}
+            self._made_of = keys, places.keys
 
     def find(self, said: bytes) -> HeldKey | None:
         key = self._keys.get(sha256(said).digest())
