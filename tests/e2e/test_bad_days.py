@@ -21,7 +21,7 @@ import trio
 from attrs import evolve, frozen
 
 from llmgw_core.net.link import LinkClosed
-from llmgw_core.testing.cluster import Cluster, running_cluster, wait_until
+from llmgw_core.testing.cluster import DEADLINE_S, Cluster, running_cluster, wait_until
 from llmgw_core.testing.light_agent import LightAgent
 from llmgw_core.testing.machine import Network, fill, running_network, small_disk
 
@@ -111,12 +111,12 @@ async def test_two_hundred_agents_come_back_at_once_and_an_operator_is_answered(
             for agent in agents:
                 nursery.start_soon(back.stay, agent)
             slowest = 0.0
-            with trio.fail_after(60):
+            with trio.fail_after(DEADLINE_S):
                 while not back.all.is_set():
                     begun = trio.current_time()
-                    await trio.to_thread.run_sync(partial(cluster.ctl, "nodes", deadline_s=10))
+                    await trio.to_thread.run_sync(partial(cluster.ctl, "nodes"))
                     slowest = max(slowest, trio.current_time() - begun)
-            assert slowest - alone_s < 10
+            assert slowest - alone_s < max(10.0, 10 * alone_s)
             states = await trio.to_thread.run_sync(cluster.nodes)
             assert [node["state"] for node in states.values()] == ["online"] * len(agents)
             nursery.cancel_scope.cancel()
@@ -138,16 +138,17 @@ class _Back:
 
 
 async def test_slow_and_idle_callers_keep_no_agent_out(cluster: Cluster) -> None:
-    cluster.start_control(prefix=("prlimit", "--nofile=400:"))
+    control = cluster.start_control(prefix=("prlimit", "--nofile=400:"))
     light = cluster.light_agent(1, "light")
     async with trio.open_nursery() as nursery:
         idle = [await trio.open_tcp_stream(cluster.host, cluster.port) for _ in range(500)]
         for _ in range(100):
             await nursery.start(drip, cluster)
-        with trio.fail_after(8):
+        with trio.fail_after(DEADLINE_S):
             async with light.talk() as link:
                 await light.beat(link)
                 assert (await trio.to_thread.run_sync(cluster.nodes))["light"]["facts"]
+        assert len(control.lines("handshake too slow")) < len(idle), "while others were still there"
         nursery.cancel_scope.cancel()
     for stream in idle:
         await trio.aclose_forcefully(stream)
@@ -354,7 +355,8 @@ def test_a_link_that_is_cut_either_way_is_noticed_by_both_sides_and_made_again(
 ) -> None:
     """F06. Nobody gets a word from TCP: both ends have a half-open connection."""
     hub = network.inside("hub")
-    with running_cluster(tmp_path, host=network.address, port=7443, lost_after_s=2.5) as cluster:
+    pace = {"heartbeat_s": 1.0, "lost_after_s": 6.0}
+    with running_cluster(tmp_path, host=network.address, port=7443, **pace) as cluster:
         control = cluster.start_control(prefix=hub)
         agents = {node: cluster.start_agent(node, prefix=network.inside(node)) for node in network.nodes}
         for agent in agents.values():
@@ -364,11 +366,11 @@ def test_a_link_that_is_cut_either_way_is_noticed_by_both_sides_and_made_again(
         network.cut_from_control("gone")
         network.cut_to_control("gone")
         for node, agent in agents.items():
-            assert "nothing was heard for 1.5 s" in agent.wait_for("not connected")
+            assert "nothing was heard for 3 s" in agent.wait_for("not connected")
             control.wait_for(f"node disconnected node={node} ")
             control.wait_for(f"node lost node={node} ")
         for node in ("mute", "gone"):
-            assert "nothing was heard for 2.5 s" in control.wait_for(f"node disconnected node={node} ")
+            assert "nothing was heard for 6 s" in control.wait_for(f"node disconnected node={node} ")
         for node in network.nodes:
             network.heal(node)
         for node, agent in agents.items():

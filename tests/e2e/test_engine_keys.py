@@ -102,7 +102,7 @@ def test_an_agent_that_finds_the_engine_again_knows_its_key(running: Running) ->
     before = running.cluster.replica("m/1")
     running.agent.kill()
     agent = running.cluster.start_agent("n1", gpus=1)
-    agent.wait_for("connected")
+    agent.wait_for("INFO connected ")
     running.cluster.wait_for_state("n1", "online")
     wait_until(lambda: running.cluster.replica("m/1")["shards"][0]["pid"], "the engine found again")
     after = running.cluster.wait_for_replica("m/1")

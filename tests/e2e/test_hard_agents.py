@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from llmgw_core.model.identity import Role
-from llmgw_core.testing.cluster import LLMGW, Cluster, Daemon, running_cluster, wait_until
+from llmgw_core.testing.cluster import END_S, LLMGW, Cluster, Daemon, running_cluster, wait_until
 from llmgw_core.testing.light_agent import issue
 
 
@@ -37,7 +37,7 @@ def test_an_agent_whose_infiniband_blocks_connects_says_so_and_stops(cluster: Cl
     agent.wait_for("INFO connected ")
     wait_until(lambda: "a file of it blocks" in json.dumps(cluster.nodes()["gpu1"]), "the trouble is told")
     agent.signal(signal.SIGTERM)
-    assert agent.process.wait(5) == 0
+    assert agent.process.wait(END_S) == 0
 
 
 def test_rows_without_end_and_words_without_meaning_stop_no_beat(cluster: Cluster) -> None:

@@ -23,7 +23,7 @@ context_length = {context}
 extra_args = ["--threads", "1"]
 """
 NODES = ("gpu-01", "gpu-02")
-READY_S = 60.0
+READY_S = 180.0
 MANY = 24
 
 
@@ -72,13 +72,13 @@ def test_streams_are_whole_while_nodes_drain_and_a_profile_rolls(fleet: Fleet) -
             fleet.cluster.ctl("drain", node, deadline_s=READY_S)
             fleet.cluster.ctl("undrain", node)
         fleet.apply(640)
+        wait_until(lambda: users.failures or users.answered >= 20, "answers")
     assert users.failures == []
-    assert users.answered >= 20
 
 
 def test_more_users_than_it_has_threads_are_all_answered_soon(fleet: Fleet) -> None:
     """A thread of llama-server's stays with a connection that is kept; those that wait must not wait for its end."""
     users = fleet.users(*["tiny"] * (MANY // 2))
     with users.asking():
-        wait_until(lambda: users.answered > 3 * MANY, "each of them was answered thrice", READY_S)
+        wait_until(lambda: users.failures or users.answered > 3 * MANY, "each of them was answered thrice", READY_S)
     assert users.failures == []

@@ -41,7 +41,7 @@ def server() -> str:
 
 def run(command: Command) -> Exit:
     done = subprocess.run(
-        command.argv, env=environment(command), capture_output=True, text=True, timeout=60, check=False
+        command.argv, env=environment(command), capture_output=True, text=True, timeout=180, check=False
     )
     return Exit(done.returncode, log_tail=done.stdout + done.stderr)
 
@@ -157,7 +157,7 @@ def probe(shard: Shard) -> Reply:
 
 
 def await_ready(shard: Shard, process: subprocess.Popen[bytes]) -> None:
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 180
     while plugin.llmgw_read_health(shard, probe(shard)).phase is not Phase.READY:
         assert process.poll() is None, "the server ended"
         assert time.monotonic() < deadline, "the server did not become ready"
@@ -176,7 +176,7 @@ def test_a_replica_becomes_ready_gives_its_metrics_and_ends_on_sigterm(
     with urllib.request.urlopen(f"http://{asked.endpoint}{asked.progress.path}", timeout=3) as answer:
         metrics = answer.read().decode()
     process.send_signal(signal.SIGTERM)
-    code = process.wait(timeout=20)
+    code = process.wait(timeout=60)
 
     assert [name for name in (*asked.progress.running, *asked.progress.counters) if f"\n{name} " not in metrics] == []
     assert plugin.llmgw_explain_exit(Exit(code if code >= 0 else None, -code if code < 0 else None, asked=True)) is None
