@@ -183,8 +183,12 @@ def test_when_its_python_has_gone_it_unpacks_itself_anew(file: Path, cache: Path
     (link,) = (each for each in (unpacked / "bin").iterdir() if each.is_symlink() and "/" in os.readlink(each))
     link.unlink()
     link.symlink_to("/usr/bin/python3.gone")
-    assert run(file, "--version", LLMGW_CACHE=str(mine)) == SAID
+    python = tmp_path / "my python"
+    python.symlink_to(Path(sys.executable).resolve())
+    hostile = {"LLMGW_PYTHON": str(python), "PYTHONHOME": "/nope", "PYTHONPATH": "/nope"}
+    assert run(file, "--version", LLMGW_CACHE=str(mine), **hostile) == SAID
     assert list(mine.glob("llmgw-*")) == [unpacked]
+    assert not [*mine.glob("new-*"), *mine.glob("try-*")]
 
 
 def test_an_old_python_is_refused_in_one_line(file: Path, tmp_path: Path) -> None:
@@ -200,6 +204,24 @@ def test_an_old_python_is_refused_in_one_line(file: Path, tmp_path: Path) -> Non
     )
 
 
+def test_a_python_that_is_named_and_too_old_is_named_in_the_refusal(file: Path, tmp_path: Path) -> None:
+    old = tmp_path / "old python"
+    old.write_text('#!/bin/sh\n[ -z "$3" ]\n')
+    old.chmod(0o755)
+    ended = start(file, "--version", LLMGW_PYTHON=str(old), LLMGW_CACHE=str(tmp_path / "cache"))
+    assert ended.stderr == f"llmgw: it needs Python 3.11 to 3.14, and LLMGW_PYTHON={old} is another\n"
+
+
+@pytest.mark.skipif(os.geteuid() != 0 or not shutil.which("unshare"), reason="needs root and unshare, to mount")
+def test_a_place_that_runs_no_programs_is_not_unpacked_into(file: Path, tmp_path: Path) -> None:
+    mount = (
+        f"mount -t tmpfs -o noexec,mode=755 tmpfs {tmp_path} && LLMGW_CACHE={tmp_path} {file} --version; ls {tmp_path}"
+    )
+    ended = start("unshare", "--mount", "--propagation", "private", "sh", "-c", mount)
+    assert "set LLMGW_CACHE to one, not mounted noexec" in ended.stderr
+    assert ended.stdout == ""
+
+
 @pytest.mark.parametrize("mode", [0o777, 0o775, 0o1777])
 def test_a_cache_that_others_could_write_to_is_neither_filled_nor_run_from(
     file: Path, cache: Path, tmp_path: Path, mode: int
@@ -210,7 +232,7 @@ def test_a_cache_that_others_could_write_to_is_neither_filled_nor_run_from(
     ended = start(file, "--version", LLMGW_CACHE=str(bad))
     assert ended.returncode == 2
     assert ended.stderr.startswith("llmgw: there is no directory of ours to unpack into (tried:")
-    assert ended.stderr.endswith("set LLMGW_CACHE to one\n")
+    assert ended.stderr.endswith("set LLMGW_CACHE to one, not mounted noexec\n")
 
 
 BARE = """
@@ -295,7 +317,8 @@ def test_who_may_write_nowhere_is_told_so_in_one_line(bare: Bare) -> None:
     ended = bare.run(script)
     assert ended.returncode == 2
     assert ended.stderr == (
-        "llmgw: there is no directory of ours to unpack into (tried:  /root/.cache/llmgw): set LLMGW_CACHE to one\n"
+        "llmgw: there is no directory of ours to unpack into (tried:  /root/.cache/llmgw): "
+        "set LLMGW_CACHE to one, not mounted noexec\n"
     )
 
 

@@ -23,8 +23,16 @@ runs_from() {
 }
 
 takes_files() {
-    [ -n "$1" ] && (umask 022 && mkdir -p "$1" 2>/dev/null) && [ -w "$1" ] && is_ours "$1"
+    [ -n "$1" ] && (umask 022 && mkdir -p "$1" 2>/dev/null) && [ -w "$1" ] && is_ours "$1" && runs_programs "$1"
 }
+
+# Libraries cannot be loaded from what is mounted noexec, and that would be told late and in many words.
+runs_programs() (
+    try=$(mktemp "$1/try-XXXXXX" 2>/dev/null) || exit 1
+    trap 'rm -f "$try"' EXIT
+    echo '#!/bin/sh' >"$try" 2>/dev/null || :
+    chmod 700 "$try" && "$try" 2>/dev/null
+)
 
 check_platform() {
     case "$(uname -s)-$(uname -m)" in
@@ -37,13 +45,14 @@ check_platform() {
 }
 
 choose_python() {
-    if [ -n "${LLMGW_PYTHON:-}" ] && ! "$LLMGW_PYTHON" -c '' 2>/dev/null; then
+    if [ -n "${LLMGW_PYTHON:-}" ] && ! "$LLMGW_PYTHON" -I -c '' 2>/dev/null; then
         refuse "LLMGW_PYTHON=$LLMGW_PYTHON does not run"
     fi
-    for python in ${LLMGW_PYTHON:-python3 python3.14 python3.13 python3.12 python3.11}; do
+    for python in "${LLMGW_PYTHON:-python3}" python3.14 python3.13 python3.12 python3.11; do
         if "$python" -I -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 15))' 2>/dev/null; then
             return
         fi
+        [ -z "${LLMGW_PYTHON:-}" ] || refuse "it needs Python 3.11 to 3.14, and LLMGW_PYTHON=$LLMGW_PYTHON is another"
     done
     refuse "it needs Python 3.11 to 3.14, and $PATH has none: install python3, or set LLMGW_PYTHON=/path/to/python3.12"
 }
@@ -60,6 +69,7 @@ for path in pathlib.Path(old, "bin").iterdir():
 unpack() (
     umask 022
     unset PEX_MODULE PEX_SCRIPT PEX_PATH PEX_PYTHON PEX_PYTHON_PATH PEX_VENV PEX_EXTRA_SYS_PATH PEX_INTERPRETER
+    unset PYTHONHOME PYTHONPATH
     new=$(mktemp -d "$1/new-XXXXXX") || exit 1
     trap 'rm -rf "$new"' EXIT
     trap 'exit 130' HUP INT TERM
@@ -96,7 +106,7 @@ elif runs_from "$3"; then cache=$3
 else
     if takes_files "$1"; then cache=$1
     elif takes_files "$3"; then cache=$3
-    else refuse "there is no directory of ours to unpack into (tried: $1 $3): set LLMGW_CACHE to one"
+    else refuse "there is no directory of ours to unpack into (tried: $1 $3): set LLMGW_CACHE to one, not mounted noexec"
     fi
     check_platform
     choose_python
