@@ -18,7 +18,7 @@ from attrs import define, field
 from llmgw_core.model.identity import Role
 from llmgw_core.model.route import Lingering, RouteTable, Target
 from llmgw_core.net.call import Server, call
-from llmgw_core.net.link import Link
+from llmgw_core.net.link import Link, LinkClosed
 from llmgw_core.net.tls import CredentialFiles
 from llmgw_core.testing.cluster import Cluster, wait_until
 from llmgw_core.testing.light_agent import issue
@@ -27,6 +27,7 @@ from llmgw_core.wire.message import (
     ROUTES_LIMIT_BYTES,
     Heartbeat,
     Hello,
+    Leaving,
     Routes,
     RoutesTaken,
     Welcome,
@@ -51,6 +52,7 @@ class LightGateway:
     tables: list[RouteTable] = field(factory=list)
     """All that it has heard."""
     instance: str = field(factory=lambda: os.urandom(8).hex())
+    _leaves: bool = False
     _said: tuple[int, tuple[Lingering, ...]] | None = None
     _thread: threading.Thread | None = None
     _token: trio.lowlevel.TrioToken | None = None
@@ -59,6 +61,13 @@ class LightGateway:
     def start(self) -> None:
         self._thread = threading.Thread(target=trio.run, args=(self._live,))
         self._thread.start()
+
+    def leave(self) -> None:
+        """As one that is stopped: it says so, and nobody waits for it any more."""
+        self._leaves = True
+        if self._thread is not None:
+            self._thread.join(END_S)
+        self.kill()
 
     def kill(self) -> None:
         """As its process would be: no last word."""
@@ -88,6 +97,13 @@ class LightGateway:
 
     async def _live(self) -> None:
         self._token = trio.lowlevel.current_trio_token()
+        try:
+            await self._talk()
+        except* LinkClosed:
+            if not self._leaves:
+                raise
+
+    async def _talk(self) -> None:
         now = datetime.now(UTC)  # noqa: TID251 - certificates are judged by the real clock
         with self._scope:
             async with call(self.server, self.credentials, now, ROUTES_LIMIT_BYTES) as link:
@@ -107,13 +123,14 @@ class LightGateway:
                 self.tables.append(message.table)
 
     async def _take(self, link: Link) -> None:
-        while True:
+        while not self._leaves:
             table = self.table if self.takes else self.taken
             saying = (table.version, self.lingering) if table is not None else None
             if table is not None and saying is not None and saying != self._said:
                 self.taken, self._said = table, saying
                 await link.say(RoutesTaken(*saying))
             await trio.sleep(LOOK_EVERY_S)
+        await link.say(Leaving())
 
 
 async def _beat(link: Link, every_s: float) -> None:
@@ -134,4 +151,4 @@ def running_gateway(cluster: Cluster, name: str = "edge") -> Iterator[LightGatew
         wait_until(lambda: gateway.taken is not None, "a first table")
         yield gateway
     finally:
-        gateway.kill()
+        gateway.leave()
