@@ -7,11 +7,14 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 
-from llmgw_core.cli.weights import render_progress, render_weights
+from llmgw_core.cli.weights import _files, render_progress, render_weights
+from llmgw_core.discovery import weight_tree
 from llmgw_core.discovery.weight_tree import Tally
+from llmgw_core.errors import LlmgwError
 
 LLMGW = (sys.executable, "-c", "from llmgw_core.cli import main; main()", "weights")
 TIMEOUT_S = 60
@@ -145,6 +148,14 @@ def test_what_cannot_be_read_is_not_called_different(copy: Path) -> None:
     os.mkfifo(copy / "b.bin")
     stdout, stderr = run("verify", copy, wanted=2)
     assert (stdout, stderr) == ("", "llmgw: b.bin is not a regular file\n")
+
+
+def test_a_tree_without_end_is_told(model: Path) -> None:
+    with (
+        patch.object(weight_tree, "files_of", side_effect=RecursionError),
+        pytest.raises(LlmgwError, match="no model's"),
+    ):
+        _files(model)
 
 
 def test_a_pipe_is_refused_and_not_waited_for(model: Path) -> None:

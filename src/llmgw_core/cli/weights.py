@@ -151,6 +151,8 @@ def _files(path: Path) -> dict[str, Path]:
         return files_of(path)
     except OSError as error:
         raise LlmgwError(f"cannot read {error.filename or path}: {error.strerror}") from error
+    except RecursionError:
+        raise LlmgwError(f"{path} has directories in directories without end: it is no model's directory") from None
 
 
 def _digested_whole(files: Mapping[str, Path], jobs: int) -> dict[str, Found]:
