@@ -1,6 +1,7 @@
 """The words that ssh is run with, and what becomes of a machine's own words among a command's."""
 
 import os
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -77,6 +78,14 @@ def test_every_kind_of_address_can_be_named(address: str) -> None:
 @pytest.mark.parametrize("address", ["", "-x", "a b", "[::1]", "::1%", "fe80::1%e/h", "fe80::1%-o x", "a\n"])
 def test_what_is_no_address_is_not_given_to_ssh(address: str) -> None:
     assert len(Login(address=address).problems()) == 1
+
+
+def test_an_older_client_that_lacks_an_option_is_not_stopped_by_it() -> None:
+    words = list(ssh_words(LOGIN, "/p", "yes"))
+    words[-2:-2] = ["-o", "AnOptionOfLater=yes"]
+    ended = subprocess.run([words[0], "-G", *words[1:]], capture_output=True, text=True)
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert "batchmode yes" in ended.stdout
 
 
 def test_a_keys_path_is_given_as_ssh_reads_it() -> None:

@@ -38,6 +38,8 @@ _PLACE = re.compile(r"[A-Za-z0-9/._-]{1,60}")
 
 # ssh_config(5). What a user's own configuration says stands behind these; ProxyJump and the like it may say.
 _OPTIONS = {
+    # Before all others. An older client has no KnownHostsCommand (OpenSSH 8.5), and then need not be told of it.
+    "IgnoreUnknown": "*",
     "BatchMode": "yes",
     "CheckHostIP": "no",
     "ClearAllForwardings": "yes",
