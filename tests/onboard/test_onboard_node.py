@@ -567,6 +567,7 @@ def test_a_user_with_sudo_is_as_good_as_root_and_one_without_is_told_so(site: Si
         file.write("ops:x:5001:5001::/tmp:/bin/sh\n")
     with machine.path("/etc/shadow").open("a") as file:
         file.write("ops:*:20000:0:99999:7:::\n")
+    machine.write("/etc/sudoers.d/ops", "ops ALL=(ALL) NOPASSWD: /bin/true, /usr/bin/true\n", 0o440)
     (problem,) = site.refused(machine, "--ssh-user", "ops")
     assert "ops at 127.0.0.1 is not root, and sudo wants a password or is not there (" in problem
     machine.write("/etc/sudoers.d/ops", "ops ALL=(ALL) NOPASSWD: ALL\n", 0o440)

@@ -10,6 +10,7 @@ from llmgw_core.onboard.request import Login
 from llmgw_core.onboard.ssh import BEGINS, NotReached, Session, ssh_words
 from llmgw_core.onboard.words import explain_ssh
 
+SYSTEM = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 LOGIN = Login(address="10.0.0.144")
 
 
@@ -37,8 +38,14 @@ def test_what_a_login_says_and_sets_is_no_part_of_an_answer(
 ) -> None:
     session = a_session(tmp_path, monkeypatch, f'{greeting}\neval "$line"')
     ended = session.run(("sh", "-c", 'echo "$1 $(umask) $PWD $LC_ALL $PATH"; exit 3', "sh", "it's"), 20.0)
-    system_path = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-    assert (ended.code, ended.stdout) == (3, f"it's 0022 / C {system_path}\n")
+    assert (ended.code, ended.stdout) == (3, f"it's 0022 / C {SYSTEM}\n")
+
+
+def test_what_sudo_sets_does_not_count_either(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    session = a_session(tmp_path, monkeypatch, 'eval "$line"')
+    session.become = ("env", "-i", "PATH=/usr/bin", "sh", "-c", 'umask 077; exec "$@"', "sudo")
+    ended = session.run_as_root(("sh", "-c", 'echo "$PATH $(umask)"'), 20.0)
+    assert ended.stdout == f"{SYSTEM} 0022\n"
 
 
 def test_what_comes_from_no_shell_is_kept_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

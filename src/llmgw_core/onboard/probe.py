@@ -38,7 +38,7 @@ executable=$1 certificate=$2 key=$3 marker=$4 adapters=$5
 say() {{ printf '%s=%s\\n' "$1" "$(printf %s "$2" | tr '\\n' ' ')"; }}
 as=
 if [ "$(id -u)" = 0 ]; then say root yes
-elif said=$(sudo -n true 2>&1); then as="sudo -n"; say sudo yes
+elif said=$(sudo -n sh -c : 2>&1); then as="sudo -n"; say sudo yes
 else say sudo_said "$said"; fi
 say clock "$(date +%s)"
 say hostname "$(uname -n)"

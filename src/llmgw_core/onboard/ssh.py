@@ -108,8 +108,14 @@ class Session:
         self, words: Sequence[str], timeout_s: float, *, stdin: IO[bytes] | None = None, said: str | None = None
     ) -> Ended:
         """Raises `NotReached`; a command that fails is its own end."""
+        return self._run((), words, timeout_s, stdin, said)
+
+    def _run(
+        self, become: Sequence[str], words: Sequence[str], timeout_s: float, stdin: IO[bytes] | None, said: str | None
+    ) -> Ended:
         program, *options = ssh_words(self.login, self._place, "yes")
-        plainly = ("sh", "-c", _PLAINLY, "sh", *words)
+        # Behind sudo, which has a mask and a PATH of its own.
+        plainly = (*become, "sh", "-c", _PLAINLY, "sh", *words)
         argv = (program, "-o", "ControlMaster=no", *options, shlex.join(plainly))
         ended = _without_greeting(run(argv, timeout_s, stdin, said))
         if ended.code == SSH_FAILED:
@@ -120,7 +126,7 @@ class Session:
         self, words: Sequence[str], timeout_s: float, *, stdin: IO[bytes] | None = None, said: str | None = None
     ) -> Ended:
         """Raises `RemoteFailed` too."""
-        ended = self.run((*self.become, *words), timeout_s, stdin=stdin, said=said)
+        ended = self._run(self.become, words, timeout_s, stdin, said)
         if ended.code != 0:
             shown = shlex.join(words) if len(words) < 6 else words[0]
             why = "was not over in time" if ended.code is None else f"failed ({ended.code})"
