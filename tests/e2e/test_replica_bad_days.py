@@ -227,8 +227,10 @@ def test_engines_outlive_who_runs_them(fleet: Fleet, who: str, tmp_path: Path) -
     serves, loads, ends = f"serves-{who}", f"loads-{who}", f"ends-{who}"
     loading, tokens, stop = (Hold(tmp_path / what, what) for what in ("loading", "tokens", "stop"))
     lasting = sim_model(serves, *tokens.flags, nodes=2) + sim_model(loads, *loading.flags, replicas=2, gpus_per_node=6)
+    ending = sim_model(ends, *stop.flags, replicas=2, gpus_per_node=10)
+    cluster.offer(lasting + ending)
     loading.take()
-    cluster.apply(lasting + sim_model(ends, *stop.flags, replicas=2, gpus_per_node=10))
+    cluster.apply(lasting + ending)
     before = fleet.wait_for(f"{serves}/1", f"{ends}/1", f"{ends}/2")
     before |= fleet.wait_for_engines(f"{loads}/1", f"{loads}/2")
     for hold in (tokens, stop):

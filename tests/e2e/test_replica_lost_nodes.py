@@ -45,6 +45,7 @@ def test_nodes_that_are_away_lose_their_replicas_and_have_no_second_ones_when_th
         control = cluster.start_control(prefix=hub)
         agents = {name: cluster.start_agent(name, gpus=4, prefix=network.inside(name)) for name in network.nodes}
         wait_until(lambda: len(cluster.nodes(hub)) == 4, "all nodes")
+        cluster.offer(sim_model("m", replicas=2))
         cluster.apply(sim_model("m", replicas=2))
         before = ready(cluster, "m/1", "m/2")
         assert [each["nodes"] for each in before] == [["n1"], ["n2"]]
@@ -100,6 +101,7 @@ def test_when_many_nodes_fall_silent_at_once_nothing_moves_and_the_reason_is_sho
     with running_cluster(tmp_path, **PACE) as cluster:
         agents = started(cluster, "n1", "n2", "n3", "n4")
         models = sim_model("m", replicas=4) + sim_model("g", nodes=2, gpus_per_node=2)
+        cluster.offer(models)
         cluster.apply(models, "--wait")
         before = {id: cluster.replica(id) for id in cluster.replicas()}
         assert {id: replica["nodes"] for id, replica in before.items() if replica["model"] == "m"} == {

@@ -32,6 +32,7 @@ from llmgw_core.net.call import Server
 from llmgw_core.net.tls import CredentialFiles
 from llmgw_core.pki.authority import Authority
 from llmgw_core.plan.shard_tree import Process
+from llmgw_core.plan.where_weights import Weights
 from llmgw_core.testing.fake_infiniband import an_adapter, write_tree
 from llmgw_core.testing.fake_nvidia_smi import Answer, fake_gpus, write_nvidia_smi
 from llmgw_core.testing.light_agent import LightAgent, facts_of_a_node, issue
@@ -40,7 +41,8 @@ from llmgw_core.testing.operator import ask
 LLMGW = str(Path(sys.executable).with_name("llmgw"))
 DEADLINE_S = 90.0
 """For one wait; only a test that fails takes so long, however busy the machine is."""
-POLL_S, ASK_S = 0.02, 0.1
+POLL_S, ASK_S = 0.05, 0.1
+"""Between two looks. A question costs both sides a TLS handshake, and the machine has other tests to run."""
 END_S = 20.0
 OUR_PATH = f"{Path(LLMGW).parent}:{os.environ.get('PATH', os.defpath)}"
 """With the engines that are installed beside llmgw."""
@@ -248,6 +250,16 @@ class Cluster:
         catalog.write_text(text, encoding="utf-8")
         return self.ctl("apply", str(catalog), *words, prefix=self.outlook)
 
+    def offer(self, text: str) -> None:
+        """Apply it without replicas, until every node has answered: only then are places chosen among all of them."""
+        self.apply(re.sub(r'(?m)^("replicas" =) \d+$', r"\1 0", text))
+        models = re.findall(r"(?m)^\[models\.(\S+)\]$", text)
+        wait_until(lambda: all(map(self._is_answered, models)), "every node's answers", every_s=ASK_S)
+
+    def _is_answered(self, model: str) -> bool:
+        nodes = self._look("weights", model=model)["nodes"]
+        return bool(nodes) and all(each["weights"] != Weights.UNKNOWN.value for each in nodes)
+
     def replicas(self) -> dict[str, dict[str, Any]]:
         return {replica["id"]: replica for replica in self._look("replicas")}
 
@@ -313,7 +325,7 @@ class Cluster:
         return [event for event in found if kind in event["kind"]]
 
     def wait_for_state(self, name: str, state: str, prefix: Sequence[str] = ()) -> None:
-        wait_until(lambda: self.nodes(prefix).get(name, {}).get("state") == state, f"{name} {state}")
+        wait_until(lambda: self.nodes(prefix).get(name, {}).get("state") == state, f"{name} {state}", every_s=ASK_S)
 
     def end(self) -> None:
         for daemon in self._started:
