@@ -131,7 +131,7 @@ NOTES = {
     "server away": (attrs.evolve(FACTS, server=ServerSeen(trouble="Connection refused")), "Connection refused"),
     "server ends": (
         attrs.evolve(FACTS, server=attrs.evolve(SERVER, left="29 days")),
-        "ends in 29 days, and is one of those that nobody renews: the first lines of `llmgw units control` say how",
+        "ends in 29 days: is there an authority (--ca-dir) that renews it? Else the first lines of `llmgw units",
     ),
     "authority ends": (attrs.evolve(FACTS, authority_notes=("the authority ends",)), "the authority ends"),
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -69,6 +70,8 @@ async def _ask_all(context: Context, questions: Sequence[tuple[str, dict[str, An
     from llmgw_core.model.identity import Role
     from llmgw_core.net.call import call, parse_server
     from llmgw_core.net.tls import require_own
+    from llmgw_core.pki.files import read_certificate
+    from llmgw_core.pki.validity import expiry_warning
     from llmgw_core.wire.message import PROTOCOL, Hello
 
     kept = context.resolve()
@@ -76,10 +79,18 @@ async def _ask_all(context: Context, questions: Sequence[tuple[str, dict[str, An
     now = datetime.now(UTC)  # noqa: TID251 - certificates are judged by this machine's clock
     # With a node's certificate this would be that node, and take its agent's place.
     operator = require_own(files, Role.OPERATOR)
+    if warning := expiry_warning(read_certificate(files.certificate).not_valid_after_utc, now):
+        _warn(f"your {warning} (on the authority's host: `llmgw ca renew {operator} --role operator`)")
     async with call(parse_server(kept.server), files, now) as link:
         await link.say(Hello(PROTOCOL, operator, version("llmgw-core")))
         await _hear_one(link)
         return [await _ask_one(link, number, *question) for number, question in enumerate(questions)]
+
+
+@cache
+def _warn(text: str) -> None:
+    """Once, however often something is asked."""
+    click.echo(f"llmgw: warning: {text}", err=True)
 
 
 async def _ask_one(link: Link, number: int, what: str, arguments: dict[str, Any]) -> Any:

@@ -7,7 +7,6 @@ writes what is queued, and only then lets the directory go.
 from __future__ import annotations
 
 import signal
-import ssl
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
@@ -20,6 +19,7 @@ from llmgw_core.control.deployment import SOAK_S, Deployment
 from llmgw_core.control.fleet import Fleet
 from llmgw_core.control.keys import publish_keys
 from llmgw_core.control.loop import plan_for_ever
+from llmgw_core.control.own_certificate import OwnCertificate
 from llmgw_core.control.plane import Plane, log
 from llmgw_core.control.routing import RoutesBook
 from llmgw_core.control.tidy import calm_down, give_back_when_quiet
@@ -27,11 +27,10 @@ from llmgw_core.control.visitor import receive
 from llmgw_core.control.watch import watch_certificates, watch_clock, watch_nodes
 from llmgw_core.control.writer import open_writer
 from llmgw_core.errors import LlmgwError
-from llmgw_core.model.identity import Role
 from llmgw_core.model.replica import Endpoint
 from llmgw_core.net.call import CONTROL_PORT
 from llmgw_core.net.door import Room
-from llmgw_core.net.tls import CredentialFiles, require_own, server_context
+from llmgw_core.net.tls import CredentialFiles
 from llmgw_core.plan.liveness import Pace
 from llmgw_core.process import allow_many_connections, sole_owner
 from llmgw_core.store.database import Database
@@ -64,8 +63,7 @@ async def run_control(
 
     `embedded`: a gateway in this process; it subscribes to the routes that it is given, and lives as long.
     """
-    context = server_context(settings.credentials)
-    require_own(settings.credentials, Role.SERVER)
+    own = OwnCertificate(settings.credentials)
     with sole_owner(settings.state, "control plane"):
         database, reading = (Database(settings.state / STORE_FILE) for _ in range(2))
         try:
@@ -78,7 +76,7 @@ async def run_control(
                 plane.routes.load(read_gateways(reading), plane.fleet.started)
                 plane.keys.update({each.id: each for each in read_keys(reading)})
                 publish_keys(plane)
-                await _serve(plane, settings, context, embedded, task_status)
+                await _serve(plane, settings, own, embedded, task_status)
         finally:
             reading.close()
             database.close()
@@ -91,7 +89,7 @@ def _clock() -> float:
 async def _serve(
     plane: Plane,
     settings: ControlSettings,
-    context: ssl.SSLContext,
+    own: OwnCertificate,
     embedded: Embedded | None,
     task_status: trio.TaskStatus[Sequence[trio.SocketListener]],
 ) -> None:
@@ -109,13 +107,14 @@ async def _serve(
         nursery.start_soon(watch_clock, plane)
         nursery.start_soon(watch_nodes, plane)
         nursery.start_soon(watch_certificates, plane)
+        nursery.start_soon(own.watch, plane)
         nursery.start_soon(plan_for_ever, plane)
         if embedded is not None:
             nursery.start_soon(embedded, plane.routes)
         for listener in listeners:
             log.info("listening", extra={"address": _tell_address(listener)})
         task_status.started(listeners)
-        await trio.serve_listeners(partial(receive, plane, context, room), listeners)
+        await trio.serve_listeners(partial(receive, plane, own, room), listeners)
 
 
 def _tell_address(listener: trio.SocketListener) -> str:

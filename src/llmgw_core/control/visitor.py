@@ -5,7 +5,6 @@ Whoever does not get there is one line in the log with address and reason, and h
 
 from __future__ import annotations
 
-import ssl
 from collections.abc import Collection
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -16,6 +15,7 @@ from cryptography import x509
 from llmgw_core.control.agents import serve_agent
 from llmgw_core.control.gateways import serve_gateway
 from llmgw_core.control.operators import serve_operator
+from llmgw_core.control.own_certificate import OwnCertificate
 from llmgw_core.control.plane import Plane, log
 from llmgw_core.control.visit import HELLO_CHARACTERS, HELLO_S, Visit
 from llmgw_core.errors import LlmgwError
@@ -31,12 +31,12 @@ from llmgw_core.wire.session import OutOfTurn
 _ROLES: Collection[Role] = (Role.NODE, Role.OPERATOR, Role.GATEWAY)
 
 
-async def receive(plane: Plane, context: ssl.SSLContext, room: Room, caller: trio.SocketStream) -> None:
+async def receive(plane: Plane, own: OwnCertificate, room: Room, caller: trio.SocketStream) -> None:
     """One connection, from accept to its end. Raises nothing."""
     plane.fleet.moved += 1
     keys = {"node": "", "address": _address(caller)}
     try:
-        stream = await shake_hands(caller, context, room)
+        stream = await shake_hands(caller, own.context, room)
         keys["node"] = _name_in(peer_certificate(stream))
         async with accept_link(stream) as link:
             await _meet(plane, link, stream, keys)

@@ -52,8 +52,8 @@ def find_notes(request: NodeRequest, facts: Facts) -> tuple[str, ...]:
         )
     if facts.server is not None and facts.server.left:
         notes.append(
-            f"the certificate of {request.server} ends in {facts.server.left}, and is one of those that nobody renews: "
-            "the first lines of `llmgw units control` say how"
+            f"the certificate of {request.server} ends in {facts.server.left}: is there an authority (--ca-dir) that "
+            "renews it? Else the first lines of `llmgw units control` say how"
         )
     if facts.machine is not None:
         notes += _machine_notes(request, facts.machine, facts.known_nodes)
