@@ -183,6 +183,8 @@ def events(context: Context, node: str, limit: int, follow: bool, as_json: bool)
     import time
 
     after = 0
+    if node and not as_json and not ask(context, "events", node=node, limit=1, after=0):
+        click.echo(printable_text(f"no events of a node {node}"), err=follow)
     while True:
         for event in _events(context, patient=after > 0, node=node, limit=limit, after=after):
             after = event["id"]

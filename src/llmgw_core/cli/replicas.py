@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from llmgw_core.cli.asking import NotAnswered, ask, watch, why_not_reached
+from llmgw_core.cli.filtered import none_of_model, none_with_labels, parse_labels
 from llmgw_core.cli.fleet import WATCH_S, as_json_option, time_text, watch_option
 from llmgw_core.cli.output import show
 from llmgw_core.cli.printable import printable, printable_text
@@ -20,18 +21,24 @@ FOLLOW_S = 1.0
 
 
 @click.command()
-@click.option("--label", "labels", multiple=True, metavar="NAME=VALUE", help="Only models with this label.")
+@click.option(
+    "--label",
+    "labels",
+    multiple=True,
+    metavar="NAME=VALUE",
+    callback=parse_labels,
+    help="Only models with this label.",
+)
 @as_json_option
 @click.pass_obj
-def models(context: Context, labels: tuple[str, ...], as_json: bool) -> None:
+def models(context: Context, labels: dict[str, str], as_json: bool) -> None:
     """List the catalog's models, and how many of their replicas are ready."""
-    found = [each for each in ask(context, "models") if _has_labels(each, labels)]
-    show(json.dumps(found, indent=2) if as_json else render_models(found))
-
-
-def _has_labels(model: dict[str, Any], labels: tuple[str, ...]) -> bool:
-    wanted = [label.partition("=") for label in labels]
-    return all(model["labels"].get(name) == value for name, _, value in wanted)
+    desired = ask(context, "models")
+    found = [each for each in desired if labels.items() <= each["labels"].items()]
+    if as_json:
+        show(json.dumps(found, indent=2))
+    else:
+        show(none_with_labels(labels, len(desired)) if desired and not found else render_models(found))
 
 
 def render_models(found: list[dict[str, Any]]) -> str:
@@ -61,10 +68,16 @@ def replicas(context: Context, model: str, watched: bool, as_json: bool) -> None
     if watched and as_json:
         raise click.UsageError("--watch is for people and --json for programs: give one")
     if watched:
-        watch(WATCH_S, lambda: render_replicas(ask(context, "replicas", model=model)))
+        watch(WATCH_S, lambda: _rendered_replicas(context, model))
         return
+    show(json.dumps(ask(context, "replicas", model=model), indent=2) if as_json else _rendered_replicas(context, model))
+
+
+def _rendered_replicas(context: Context, model: str) -> str:
     found = ask(context, "replicas", model=model)
-    show(json.dumps(found, indent=2) if as_json else render_replicas(found))
+    if model and not found:
+        return none_of_model(model, [each["name"] for each in ask(context, "models")])
+    return render_replicas(found)
 
 
 def render_replicas(found: list[dict[str, Any]]) -> str:
