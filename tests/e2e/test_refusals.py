@@ -89,8 +89,8 @@ def names_address(line: str) -> bool:
     return "address=127.0.0.1:" in line
 
 
-def hello(name: str = "gpu1", protocol: int = PROTOCOL) -> Hello:
-    return Hello(protocol, name, "9.9", "i1")
+def hello(name: str = "gpu1", protocol: int = PROTOCOL, instance: str = "i1") -> Hello:
+    return Hello(protocol, name, "9.9", instance)
 
 
 async def test_a_node_that_claims_anothers_id(plane: MadeControl) -> None:
@@ -593,6 +593,16 @@ async def test_f12_a_second_machine_with_another_key_is_refused_and_both_are_nam
         assert "two machines claim one name" in line
         await peer.link.say(Heartbeat(1))
         assert await peer.expect(HeartbeatSeen) == HeartbeatSeen(1)
+
+
+async def test_a_second_agent_beside_the_first_takes_nothing_from_it(plane: MadeControl) -> None:
+    files = plane.node("gpu1")
+    async with live_node(plane, files) as peer:
+        said = await said_to(plane, files, hello(instance="beside"))
+        assert "by another agent with the same certificate, and is heard" in said
+        await peer.link.say(Heartbeat(1))
+        assert await peer.expect(HeartbeatSeen) == HeartbeatSeen(1)
+        assert await plane.node_state("gpu1") == "online"
 
 
 async def test_onboarding_again_works_when_the_old_link_is_gone(plane: MadeControl) -> None:

@@ -1,5 +1,6 @@
 """Who is let in under a name that somebody has, and what becomes of the one who had it."""
 
+import attrs
 import pytest
 
 from llmgw_core.plan.admission import Admitted, Allowance, Caller, NotAdmitted, admit
@@ -39,6 +40,16 @@ def test_f12_a_second_machine_waits_while_the_first_is_heard_and_both_addresses_
         "node gpu1 refused: it is connected from 10.0.0.12:4000 with another key; two machines claim one name "
         "(10.0.0.12:4000 and 10.0.0.11:4000); stop one, or give it a name of its own"
     )
+
+
+def test_a_second_agent_beside_the_first_waits_until_that_has_ended_or_is_silent() -> None:
+    beside = attrs.evolve(AGAIN, instance="another process")
+    assert admit(beside, "key-a", HERE, silent=False) == NotAdmitted(
+        "node gpu1 refused: it is connected from 10.0.0.11:4000 by another agent with the same certificate, and is "
+        "heard: a second one on that machine, or on a copy of it (10.0.0.11:4000 and 10.0.0.11:4001); stop one"
+    )
+    assert admit(beside, "key-a", HERE, silent=True) == Admitted(replaces=True)
+    assert admit(beside, "key-a", None, silent=False) == Admitted(replaces=False)
 
 
 def test_a_new_key_is_worth_a_note_that_says_from_where() -> None:

@@ -67,7 +67,7 @@ async def serve_agent(plane: Plane, visit: Visit) -> None:
 async def _let_in(plane: Plane, visit: Visit, scope: trio.CancelScope) -> Connection:
     fleet, name = plane.fleet, visit.identity.name
     fleet.moved += 1
-    caller = Caller(name, visit.key, visit.address)
+    caller = Caller(name, visit.key, visit.address, visit.hello.instance)
     node = fleet.nodes.get(name)
     older = node.connection if node else None
     decided = admit(
@@ -96,7 +96,7 @@ async def _let_in(plane: Plane, visit: Visit, scope: trio.CancelScope) -> Connec
         raise
     finally:
         if decided.replaces and older is not None:
-            # The same key is the same machine, or a clone of it: whoever reads the log sees both addresses (F12).
+            # Whoever reads the log sees both addresses (F12).
             here, there = older.caller.address, visit.address
             await older.end(f"node {name}: the connection from {here} is replaced by a newer one from {there}")
     return connection
