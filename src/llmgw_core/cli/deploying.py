@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,9 +16,12 @@ from llmgw_core.cli.printable import printable_text
 from llmgw_core.errors import LlmgwError
 
 if TYPE_CHECKING:
+    from collections.abc import Container
+
     from llmgw_core.cli.context import Context
 
 FOLLOW_S = 1.0
+MOST_NAMED = 10
 catalog_argument = click.argument("catalog", type=click.Path(path_type=Path))
 
 
@@ -115,19 +117,25 @@ def _wait_until_ready(context: Context, within_s: float) -> None:
     told: set[str] = set()
     while True:
         models, replicas = ask_all(context, [("models", {}), ("replicas", {})])
-        waiting = {without_countdown(line): line for line in find_unsettled(models, replicas)}
+        unsettled = find_unsettled(models, replicas)
+        waiting = {without_countdown(line): line for line in unsettled.values()}
         news = [f"  {printable_text(line)}" for key, line in waiting.items() if key not in told]
         told = set(waiting)
         if news and not show("\n".join(news)):
             return
         if not waiting:
-            show("all replicas are ready")
+            show("all replicas are ready" if replicas else "nothing is wanted, and nothing runs")
             return
-        if is_stuck(replicas):
+        if is_stuck(models, replicas):
             raise LlmgwError("the change cannot go on by itself; `llmgw ctl rollout MODEL` says what would help")
         if time.monotonic() > end:
-            raise LlmgwError(f"not all replicas were ready within {within_s:g} s")
+            raise LlmgwError(f"not all was so within {within_s:g} s; still waited for: {_few(list(unsettled))}")
         time.sleep(FOLLOW_S)
+
+
+def _few(names: list[str]) -> str:
+    more = f", and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
+    return ", ".join(map(printable_text, names[:MOST_NAMED])) + more
 
 
 def without_countdown(line: str) -> str:
@@ -135,30 +143,38 @@ def without_countdown(line: str) -> str:
     return re.sub(r"\b\d+(?:\.\d+)? s\b", "… s", line)
 
 
-def is_stuck(replicas: list[dict[str, Any]]) -> bool:
-    """Whether whatever is still to come waits for somebody to do something."""
-    unsettled = [each for each in replicas if not is_settled(each)]
-    return bool(unsettled) and all(each["blocked"] for each in unsettled)
+def is_stuck(models: list[dict[str, Any]], replicas: list[dict[str, Any]]) -> bool:
+    """Whether whatever is still to come waits for somebody to do something; what is to go, goes by itself."""
+    desired = {each["name"] for each in models}
+    unsettled = [each for each in replicas if not is_settled(each, desired)]
+    return bool(unsettled) and all(each["blocked"] and each["model"] in desired for each in unsettled)
 
 
-def is_settled(replica: dict[str, Any]) -> bool:
+def is_settled(replica: dict[str, Any], desired: Container[str]) -> bool:
     """Whether it is as desired, and whoever asks a gateway may be sent there."""
-    return bool(replica["routed"]) and not replica["outdated"]
+    return bool(replica["routed"]) and not replica["outdated"] and replica["model"] in desired
 
 
-def _tell_waited_for(replica: dict[str, Any]) -> str:
+def _tell_waited_for(replica: dict[str, Any], desired: Container[str]) -> str:
+    """Of what the planner has not looked at yet, its reason would be the one of before."""
+    if replica["model"] not in desired and replica["state"] != "stopping":
+        return "it is to go, its model was removed"
     if replica["reason"]:
         return str(replica["reason"])
     return "how it is to run was changed" if replica["outdated"] else "not every gateway has been told"
 
 
-def find_unsettled(models: list[dict[str, Any]], replicas: list[dict[str, Any]]) -> list[str]:
-    """What is still to come until all is as desired; right even before the planner has looked at what was applied."""
-    lines = [f"{each['id']} is {each['state']}: {_tell_waited_for(each)}" for each in replicas if not is_settled(each)]
-    counts = {each["name"]: (each["ready"], each["wanted"]) for each in models}
-    running = Counter(each["model"] for each in replicas)
-    gone = {model: (count, 0) for model, count in running.items() if model not in counts}
-    for model, (ready, wanted) in {**counts, **gone}.items():
-        if ready != wanted and not any(line.startswith(f"{model}/") for line in lines):
-            lines.append(f"{model}: {ready} replicas are ready, and {wanted} wanted")
+def find_unsettled(models: list[dict[str, Any]], replicas: list[dict[str, Any]]) -> dict[str, str]:
+    """A line for each replica, or model, that is still to become as desired.
+
+    Right even before the planner has looked at what was applied.
+    """
+    desired = {each["name"] for each in models}
+    unsettled = [each for each in replicas if not is_settled(each, desired)]
+    lines = {each["id"]: f"{each['id']} is {each['state']}: {_tell_waited_for(each, desired)}" for each in unsettled}
+    told = {each["model"] for each in unsettled}
+    for each in models:
+        if each["ready"] != each["wanted"] and each["name"] not in told:
+            are = f"{each['ready']} replicas are" if each["ready"] != 1 else "1 replica is"
+            lines[each["name"]] = f"{each['name']}: {are} ready, and {each['wanted']} wanted"
     return lines
