@@ -31,7 +31,7 @@ def _fleet(running: FourNodes) -> Iterator[FourNodes]:
 
 
 def test_a_drained_node_has_nothing_and_no_model_had_fewer_ready(fleet: FourNodes) -> None:
-    fleet.apply(sim_model("a", replicas=2), sim_model("b"))
+    fleet.place(sim_model("a", replicas=2), sim_model("b"))
     (node,) = {fleet.nodes_of("a/1")[0]}
     with fleet.never_fewer_ready():
         said = fleet.cluster.ctl("drain", node)
@@ -42,7 +42,7 @@ def test_a_drained_node_has_nothing_and_no_model_had_fewer_ready(fleet: FourNode
 
 
 def test_a_plan_tells_where_each_would_go_and_does_nothing(fleet: FourNodes) -> None:
-    before = fleet.apply(sim_model("a"))
+    before = fleet.place(sim_model("a"))
     (node,) = before["a/1"]["nodes"]
     (move,) = json.loads(fleet.cluster.ctl("drain", node, "--plan", "--json"))
     assert fleet.cluster.replicas() == before
@@ -53,7 +53,7 @@ def test_a_plan_tells_where_each_would_go_and_does_nothing(fleet: FourNodes) -> 
 
 
 def test_both_replicas_of_a_model_move_one_after_the_other(fleet: FourNodes) -> None:
-    fleet.apply(sim_model("a", replicas=2))
+    fleet.place(sim_model("a", replicas=2))
     nodes = sorted({fleet.nodes_of("a/1")[0], fleet.nodes_of("a/2")[0]})
     with fleet.never_fewer_ready():
         fleet.drain(*nodes)
@@ -64,7 +64,7 @@ def test_both_replicas_of_a_model_move_one_after_the_other(fleet: FourNodes) -> 
 
 
 def test_a_group_moves_as_a_whole_to_another_fabric(fleet: FourNodes) -> None:
-    fleet.apply(sim_model("group", nodes=2))
+    fleet.place(sim_model("group", nodes=2))
     before = fleet.nodes_of("group/1")
     with fleet.never_fewer_ready():
         fleet.drain(before[1])
@@ -75,7 +75,7 @@ def test_a_group_moves_as_a_whole_to_another_fabric(fleet: FourNodes) -> None:
 
 
 def test_without_room_the_original_stays_and_goes_when_there_is_room(fleet: FourNodes) -> None:
-    fleet.apply(sim_model("big", gpus_per_node=2), sim_model("fill", replicas=3, gpus_per_node=2))
+    fleet.place(sim_model("big", gpus_per_node=2), sim_model("fill", replicas=3, gpus_per_node=2))
     (node,) = fleet.nodes_of("big/1")
     with fleet.never_fewer_ready():
         fleet.drain(node)
@@ -88,7 +88,7 @@ def test_without_room_the_original_stays_and_goes_when_there_is_room(fleet: Four
 
 
 def test_an_operator_may_allow_an_outage(fleet: FourNodes) -> None:
-    fleet.apply(sim_model("pair", nodes=2, gpus_per_node=2), sim_model("fill", gpus_per_node=2))
+    fleet.place(sim_model("pair", nodes=2, gpus_per_node=2), sim_model("fill", gpus_per_node=2))
     filled = fleet.nodes_of("fill/1")[0]
     node = fleet.nodes_of("pair/1")[0]
     free = next(name for name in NODES if FABRICS[name] == FABRICS[filled] and name != filled)
@@ -101,7 +101,7 @@ def test_an_operator_may_allow_an_outage(fleet: FourNodes) -> None:
 
 def test_an_undrain_calls_the_move_off(fleet: FourNodes, tmp_path: Path) -> None:
     loading = Hold(tmp_path / "loading", "loading")
-    before = fleet.apply(sim_model("slow", *loading.flags))
+    before = fleet.place(sim_model("slow", *loading.flags))
     loading.take()
     (node,) = before["slow/1"]["nodes"]
     seen = len(fleet.cluster.events("replacement placed"))
@@ -119,7 +119,7 @@ def test_control_plane_and_agents_are_killed_in_the_middle(fleet: FourNodes, mom
     """While the replacement loads, or when it is ready and the original has not ended."""
     kind, what = {"begun": ("replacement placed", "loading"), "ready": ("replacement ready", "stop")}[moment]
     hold = Hold(tmp_path / what, what)
-    before = fleet.apply(sim_model("a", *hold.flags))
+    before = fleet.place(sim_model("a", *hold.flags))
     hold.take()
     (node,) = before["a/1"]["nodes"]
     seen = len(fleet.cluster.events(kind))
@@ -143,7 +143,7 @@ def test_control_plane_and_agents_are_killed_in_the_middle(fleet: FourNodes, mom
 
 def test_a_stream_ends_before_its_original_stops(fleet: FourNodes, tmp_path: Path) -> None:
     tokens = Hold(tmp_path / "tokens", "tokens")
-    before = fleet.apply(sim_model("a", *tokens.flags))["a/1"]
+    before = fleet.place(sim_model("a", *tokens.flags))["a/1"]
     tokens.take()
     with asked(before["address"], "a", stream=True, max_tokens=40) as answer:
         wait_until(lambda: running_requests(before["address"]), "the stream runs")
@@ -160,7 +160,7 @@ def waits_for_requests(fleet: FourNodes, id: str) -> bool:
 
 
 def test_drains_of_all_nodes_but_one_end_blocked_with_reasons(fleet: FourNodes) -> None:
-    fleet.apply(sim_model("a", replicas=4, gpus_per_node=2))
+    fleet.place(sim_model("a", replicas=4, gpus_per_node=2))
     with fleet.never_fewer_ready():
         fleet.drain(*NODES[:3])
         for node in NODES[:3]:
@@ -169,7 +169,7 @@ def test_drains_of_all_nodes_but_one_end_blocked_with_reasons(fleet: FourNodes) 
 
 
 def test_a_drained_node_is_removed_and_forgotten(fleet: FourNodes, tmp_path: Path) -> None:
-    fleet.apply(sim_model("a"))
+    fleet.place(sim_model("a"))
     node = fleet.nodes_of("a/1")[0]
     fleet.drain(node)
     fleet.wait_for_drain(node)

@@ -30,7 +30,7 @@ def _fleet(running: FourNodes) -> Iterator[FourNodes]:
 
 def test_a_node_that_dies_in_the_middle_is_followed_by_the_replacement(fleet: FourNodes, tmp_path: Path) -> None:
     loading = Hold(tmp_path / "loading", "loading")
-    before = fleet.apply(sim_model("a", *loading.flags))
+    before = fleet.place(sim_model("a", *loading.flags))
     loading.take()
     (node,) = before["a/1"]["nodes"]
     seen = len(fleet.cluster.events("replacement placed"))
@@ -49,7 +49,7 @@ def test_a_node_that_dies_in_the_middle_is_followed_by_the_replacement(fleet: Fo
 
 def test_a_target_that_dies_costs_the_original_nothing(fleet: FourNodes, tmp_path: Path) -> None:
     loading = Hold(tmp_path / "loading", "loading")
-    before = fleet.apply(sim_model("a", *loading.flags))
+    before = fleet.place(sim_model("a", *loading.flags))
     loading.take()
     (node,) = before["a/1"]["nodes"]
     seen = len(fleet.cluster.events("replacement placed"))

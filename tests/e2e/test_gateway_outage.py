@@ -53,6 +53,9 @@ class Fleet:
     def apply(self, *models: str) -> None:
         """All replicas are ready, and the gateway leads to them."""
         self.nodes.apply(*models)
+        self.wait_until_routed()
+
+    def wait_until_routed(self) -> None:
         wait_until(lambda: all(each["routed"] for each in self.nodes.cluster.replicas().values()), "all are routed")
 
     def a_node(self) -> str:
@@ -83,7 +86,8 @@ def large() -> str:
 
 
 def test_every_node_is_drained_in_turn(fleet: Fleet) -> None:
-    fleet.apply(small(), large())
+    fleet.nodes.place(small(), large())
+    fleet.wait_until_routed()
     with fleet.asking("small", "large", least=20):
         for node in NODES:
             fleet.drain(node)

@@ -41,7 +41,7 @@ def rolled_out(fleet: FourNodes, model: str) -> bool:
 
 
 def test_a_change_that_fails_stops_at_the_first_replacement(fleet: FourNodes) -> None:
-    before = fleet.apply(sim_model("a", replicas=2))
+    before = fleet.place(sim_model("a", replicas=2))
     seen = len(fleet.cluster.events("replacement failed"))
     bad = sim_model("a", "--fault-crash-while-loading", "0.2", replicas=2)
     with fleet.never_fewer_ready():
@@ -64,7 +64,7 @@ def blocked(fleet: FourNodes, model: str) -> list[str]:
 
 
 def test_a_typing_mistake_in_a_profile_costs_nothing(fleet: FourNodes) -> None:
-    before = fleet.apply(sim_model("a"))
+    before = fleet.place(sim_model("a"))
     with fleet.never_fewer_ready():
         fleet.cluster.apply(sim_model("a", "--no-such-flag"))
         (said,) = wait_until(lambda: blocked(fleet, "a"), "the roll-out is blocked")

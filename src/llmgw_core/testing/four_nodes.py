@@ -40,6 +40,11 @@ class FourNodes:
     def start_agent(self, name: str) -> None:
         self.agents[name] = self.cluster.start_agent(name, gpus=GPUS, fabric=FABRICS[name])
 
+    def place(self, *models: str) -> dict[str, dict[str, Any]]:
+        """As `apply`, on empty nodes: places are chosen among all of them, and leave as much room as they can."""
+        self.cluster.offer("\n".join(models))
+        return self.apply(*models)
+
     def apply(self, *models: str) -> dict[str, dict[str, Any]]:
         """All replicas, as soon as they are ready."""
         self.cluster.apply("\n".join(models))
