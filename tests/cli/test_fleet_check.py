@@ -1,9 +1,15 @@
 """What is made of the reports of many nodes."""
 
+from pathlib import Path
+
 import pytest
+from attrs import evolve
 from hypothesis import given
 from hypothesis import strategies as st
 
+from llmgw_core.cli import fleet_check
+from llmgw_core.cli.context import Context
+from llmgw_core.cli.fleet import render_node, render_nodes
 from llmgw_core.cli.fleet_check import NodeReport, parse_report, render_drift
 from llmgw_core.errors import LlmgwError
 from llmgw_core.plan.engine_check import DryRun, EngineReport, FlagReport, Outcome
@@ -72,3 +78,32 @@ def test_nodes_that_differ_are_a_table_with_the_most_common_first() -> None:
         "0.32.0   efefefefefef  accepted   1      gpu4",
         "unknown  unknown       unchecked  1      gpu5",
     ]
+
+
+def test_the_way_out_on_a_node_is_the_agents(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    absent = evolve(
+        a_report(None, Outcome.UNCHECKED),
+        executable=None,
+        reason="engine not found: no vllm is in PATH or beside llmgw",
+    )
+    nodes = [{"name": "gpu1", "state": "online", "facts": None}]
+    monkeypatch.setattr(fleet_check, "ask", lambda _, what, **__: nodes if what == "nodes" else plain_report(absent))
+    monkeypatch.setattr(fleet_check, "ask_each", lambda *_: [plain_report(absent)])
+    context = Context(Path("/none"), None, None)
+    assert fleet_check.check_node(context, "vllm", "gpu1", as_json=False, verbose=False) == 2
+    assert fleet_check.check_all_nodes(context, "vllm", as_json=True, verbose=False) == 2
+    printed = capsys.readouterr().out
+    assert "--executable" not in printed
+    assert printed.count("beside llmgw; where it is, `[engines]` in that node's agent.toml says, or `llmgw agent") == 2
+
+
+def test_an_engine_that_is_not_there_is_not_among_a_nodes_verdicts() -> None:
+    facts = {
+        "engines": [{"engine": "sglang", "executable": None, "outcome": "unchecked", "reason": "engine not found: no"}]
+    }
+    times = {"first_seen": 0.0, "last_seen": 0.0, "days_left": 9, "troubles": []}
+    node = {"name": "gpu1", "state": "online", "address": "a", "facts": facts, **times}
+    assert "sglang" not in render_nodes([node])
+    assert "engine      sglang is not installed: engine not found: no; where it is, `[engines]`" in render_node(node)

@@ -192,3 +192,20 @@ async def test_a_help_of_thousands_of_flags_holds_nothing_else_up(tmp_path: Path
         nursery.cancel_scope.cancel()
     assert len(lags) > 5
     assert max(lags) < 0.5
+
+
+@pytest.mark.parametrize(
+    ("module", "executable"), [("no_such_engine.server", None), ("broken_engine", "broken_engine")]
+)
+async def test_a_module_that_is_not_installed_is_no_engine_and_a_broken_one_is(
+    engines: Engines, tmp_path: Path, module: str, executable: str | None
+) -> None:
+    (tmp_path / "broken_engine.py").write_text("import no_such_dependency")
+    named = Named(
+        {"sim": {"llmgw-sim": (sys.executable, "-m", module)}}, {**os.environ, "PYTHONPATH": str(tmp_path)}, 60
+    )
+    (engine,) = [each.found for each in await inventory(engines, named)]
+    assert (engine.executable or "").rpartition(" ")[2] == (executable or "")
+    assert engine.outcome == "unchecked"
+    assert "No module named" in engine.reason
+    assert "--executable" not in engine.reason

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 from attrs import evolve, frozen
 
-from llmgw_core.cli.engine_report import exit_code, render_json, render_report, render_versions
+from llmgw_core.cli.engine_report import exit_code, render_json, render_report, render_versions, with_way_out
 from llmgw_core.cli.output import show
 from llmgw_core.errors import LlmgwError
 
@@ -235,7 +235,7 @@ def _check_installed(engines: Engines, names: Sequence[str], options: Options) -
                 nursery.start_soon(check_one, name)
 
     trio.run(until_signalled, check_all)
-    return [reports[name] for name in names]
+    return [with_way_out(reports[name], "name it with --executable") for name in names]
 
 
 def _executables(engines: Engines, engine: str, options: Options) -> dict[str, tuple[str, ...]]:

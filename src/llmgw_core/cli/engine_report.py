@@ -13,6 +13,7 @@ from llmgw_core.plan.plain_report import plain_report
 if TYPE_CHECKING:
     from llmgw_core.plan.engine_check import DryRun, EngineReport, FlagReport, JudgedCommand
 
+WAY_ON_A_NODE = "where it is, `[engines]` in that node's agent.toml says, or `llmgw agent --engine PROGRAM=COMMAND`"
 EXIT_CODES = {"accepted": 0, "findings": 1, "unchecked": 2}
 
 
@@ -20,6 +21,15 @@ def exit_code(reports: Sequence[EngineReport]) -> int:
     """The code of the report that matters most: findings, then what could not be checked."""
     codes = {EXIT_CODES[report.outcome.value] for report in reports}
     return 1 if 1 in codes else max(codes, default=2)
+
+
+def with_way_out(report: EngineReport, way: str) -> EngineReport:
+    """Of an engine that was not found, `way` too: what names it here does not name it there."""
+    from attrs import evolve
+
+    from llmgw_core.examine.executable import NOT_FOUND
+
+    return evolve(report, reason=f"{report.reason}; {way}") if report.reason.startswith(NOT_FOUND) else report
 
 
 def render_json(reports: Sequence[EngineReport], *, as_list: bool) -> str:

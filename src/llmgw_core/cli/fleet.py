@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from llmgw_core.cli.asking import ask, watch, why_not_reached
+from llmgw_core.cli.engine_report import WAY_ON_A_NODE
 from llmgw_core.cli.output import show
 from llmgw_core.cli.printable import printable, printable_text
 from llmgw_core.cli.table import render_table
@@ -149,9 +150,10 @@ def _fabric(fabric: dict[str, Any]) -> str:
 
 
 def _engine_in_full(engine: dict[str, Any]) -> str:
-    where = engine.get("executable") or "not found"
     reason = f": {engine['reason']}" if engine.get("reason") else ""
-    return f"{_engine(engine)}{reason}  [{where}]"
+    if not engine.get("executable"):
+        return f"{engine['engine']} is not installed{reason}; {WAY_ON_A_NODE}"
+    return f"{_engine(engine)}{reason}  [{engine['executable']}]"
 
 
 @click.command()

@@ -13,7 +13,7 @@ import click
 from attrs import frozen
 
 from llmgw_core.cli.asking import ask, ask_each
-from llmgw_core.cli.engine_report import exit_code, render_report
+from llmgw_core.cli.engine_report import WAY_ON_A_NODE, exit_code, render_report, with_way_out
 from llmgw_core.cli.output import show
 from llmgw_core.cli.printable import printable
 from llmgw_core.cli.table import render_table
@@ -50,7 +50,7 @@ def parse_report(plain: object, node: str) -> EngineReport:
 
 def check_node(context: Context, engine: str, node: str, *, as_json: bool, verbose: bool) -> int:
     """The exit code, once the report is shown."""
-    report = parse_report(ask(context, "engine-check", node=node, engine=engine), node)
+    report = with_way_out(parse_report(ask(context, "engine-check", node=node, engine=engine), node), WAY_ON_A_NODE)
     show(_json(node, report) if as_json else _rendered(node, report, verbose))
     return exit_code([report])
 
@@ -89,7 +89,7 @@ def _node_report(name: str, engine: str, answer: Any, facts: Mapping[str, Any]) 
     try:
         if isinstance(answer, LlmgwError):
             raise answer
-        report = parse_report(answer, name)
+        report = with_way_out(parse_report(answer, name), WAY_ON_A_NODE)
     except LlmgwError as error:
         report = EngineReport(engine, None, None, "nothing", Outcome.UNCHECKED, str(error))
     return NodeReport(name, report, _digest(report, facts.get(name, {}).get("engines", ())))

@@ -6,14 +6,17 @@ In: the plugins, an engine, one of its programs, its command.  Out: an `Examined
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
+from itertools import pairwise
 from shlex import join
 
 import trio
-from attrs import frozen
+from attrs import evolve, frozen
 
 from llmgw_core.engine import Command, Exit, FlagTable, NotCompleteHelp
 from llmgw_core.engines import Engines
+from llmgw_core.examine.executable import NOT_FOUND
 from llmgw_core.examine.process import Finished, run_to_end
 
 SHOWN_LINES = 3
@@ -30,6 +33,8 @@ class Examined:
     version: str | None = None
     source: str = ""
     """The command that printed the help."""
+    absent: bool = False
+    """Python is there, and the engine that was to be its module is not."""
 
 
 async def examine_program(
@@ -51,7 +56,7 @@ async def examine_program(
     async with trio.open_nursery() as nursery:
         nursery.start_soon(ask_version)
         examined = await _fetch_help(engines, engine, program, executable, environ, timeout_s)
-    return Examined(examined.table, examined.reason, version[0], examined.source)
+    return evolve(examined, version=version[0])
 
 
 async def _fetch_version(
@@ -82,6 +87,8 @@ async def _fetch_help(
             return Examined(None, f"{command.argv[0]} cannot be started: {_why_not(command, error)}", source=said)
         if ended.timed_out:
             return Examined(None, f"help timed out: {said} printed no end within {timeout_s:g} s", source=said)
+        if _lacks_module(command, ended):
+            return Examined(None, f"{NOT_FOUND}: {last_words(ended)}", source=said, absent=True)
         table, reason = await trio.to_thread.run_sync(_read, engines, engine, program, ended, abandon_on_cancel=True)
         if table is not None:
             return Examined(table, source=said)
@@ -95,10 +102,17 @@ def _why_not(command: Command, error: OSError) -> str:
     return error.strerror or str(error)
 
 
+def _lacks_module(command: Command, ended: Finished) -> bool:
+    """Whether what `python -m` was to run is not installed; what lacks another module is there, and broken."""
+    module = next((name for option, name in pairwise(command.argv) if option == "-m"), "").partition(".")[0]
+    missing = rf"No module named '?{re.escape(module)}\b"
+    return bool(module) and ended.code != 0 and re.search(missing, last_words(ended)) is not None
+
+
 def _read(engines: Engines, engine: str, program: str, ended: Finished) -> tuple[FlagTable | None, str]:
     """The table, or why there is none. Help stands on one of the two streams; which one differs by program."""
     if ended.code != 0 and "No module named" in last_words(ended):
-        return None, f"engine not found: {last_words(ended)}; name it with --executable"
+        return None, f"{NOT_FOUND}: {last_words(ended)}"
     if ended.code != 0:
         return None, f"help crashed: {_how(ended)}: {last_words(ended)}"
     reasons = []

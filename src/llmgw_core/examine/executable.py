@@ -11,6 +11,9 @@ from collections.abc import Sequence
 from llmgw_core.engine.info import Program
 from llmgw_core.errors import LlmgwError
 
+NOT_FOUND = "engine not found"
+"""How the reason begins where an engine is not installed; whoever shows it adds the way out that is theirs."""
+
 
 class EngineNotFound(LlmgwError):
     """No file on this machine answers to the engine's program."""
@@ -42,14 +45,14 @@ def find_program(program: Program, beside: str | None = None) -> tuple[str, ...]
                 return (os.path.abspath(found), *command[1:])
     names = " nor ".join(command[0] for command in program.commands)
     where = "is in PATH or beside llmgw"
-    raise EngineNotFound(f"engine not found: {'neither ' if ' nor ' in names else 'no '}{names} {where}")
+    raise EngineNotFound(f"{NOT_FOUND}: {'neither ' if ' nor ' in names else 'no '}{names} {where}")
 
 
 def resolve(command: Sequence[str]) -> tuple[str, ...]:
     """`command` with its first word made absolute; raises `EngineNotFound`."""
     found = shutil.which(command[0]) if command else None
     if found is None:
-        raise EngineNotFound(f"engine not found: {' '.join(command)!r} is not an executable file")
+        raise EngineNotFound(f"{NOT_FOUND}: {' '.join(command)!r} is not an executable file")
     return (os.path.abspath(found), *command[1:])
 
 

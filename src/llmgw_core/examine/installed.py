@@ -51,7 +51,7 @@ async def examine_installed(engines: Engines, info: EngineInfo, where: Installat
     try:
         executables, warnings = find_programs(info, where.executables)
     except EngineNotFound as error:
-        return Material("nothing", unchecked=f"{error}; name it with --executable")
+        return Material("nothing", unchecked=str(error))
     found: dict[str, Examined] = {}
 
     async def examine(program: str, executable: tuple[str, ...]) -> None:
@@ -96,7 +96,7 @@ def _material(
         source=f"ran {found[head].source}",
         tables=tables,
         executables=executables,
-        shown_executable=shown(executables[head]),
+        shown_executable=None if found[head].absent else shown(executables[head]),
         version=found[head].version,
         unchecked=found[head].reason,
         warnings=(*warnings, *failed, *unknown),
