@@ -245,6 +245,43 @@ async def test_a_client_that_left_is_a_499_with_its_cause(tmp_path: Path) -> Non
     assert (told["status"], told["cause"]) == (499, "client_left")
 
 
+async def test_a_client_that_leaves_after_the_last_event_of_a_stream_has_missed_nothing(tmp_path: Path) -> None:
+    """As OpenAI's clients do: they wait for no end of the chunks."""
+    path = tmp_path / "access.log"
+    log = AccessLog(path)
+    done = chunk(b"data: [DONE]\n\n")
+    async with a_gateway(log=log) as rig:
+        rig.nursery.start_soon(log.write_for_ever)
+        engine = await rig.engine([stream_head(), event(1), done, Act.SILENCE])
+        await rig.route(engine)
+        client = await rig.client()
+        await client.send(post())
+        await client.head()
+        assert [await client.event(), await client.event()][1] == b"data: [DONE]\n\n"
+        await client.stream.aclose()
+        await engine.until(lambda: engine.left)
+        assert not [name for name in rig.counts() if "errors_total" in name]
+    [told] = lines_of(path)
+    assert (told["status"], "cause" in told) == (200, False)
+
+
+@pytest.mark.parametrize("said", [b"no HTTP\r\n\r\n", post(b"x" * 100), post(None, "host: two")])
+async def test_what_is_refused_before_it_is_whole_has_an_id_too_in_the_answer_and_in_the_log(
+    tmp_path: Path, said: bytes
+) -> None:
+    path = tmp_path / "access.log"
+    log = AccessLog(path)
+    async with a_gateway(log=log, body_bytes=50) as rig:
+        rig.nursery.start_soon(log.write_for_ever)
+        await rig.route()
+        client = await rig.client()
+        await client.send(said)
+        refused = await client.answer()
+    assert refused.status in (400, 413)
+    [told] = lines_of(path)
+    assert told["id"] == refused.fields["x-request-id"] != ""
+
+
 def entry(name: str) -> Entry:
     return Entry(0.0, name, "::1", "GET", "/", 200, 0.1)
 

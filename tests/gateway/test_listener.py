@@ -117,7 +117,16 @@ async def test_refusals_over_tls_are_heard(files: tuple[Path, Path]) -> None:
         assert (await client.answer()).status == 413
 
 
-@pytest.mark.parametrize("said", [get(), b"\x16\x03\x01", b"\x16\x03\x01\x00\x05hello", b"\0" * 10_000])
+async def test_who_speaks_plain_http_to_tls_is_told(files: tuple[Path, Path]) -> None:
+    async with a_gateway(new_client=TlsFiles(*files).new_client) as rig:
+        await rig.route()
+        client = await rig.client()
+        told = await client.ask(post(wish(text="x" * 20_000)))
+        assert (told.status, told.error["message"]) == (400, "TLS is spoken at this port: use https://")
+        await client.rest()
+
+
+@pytest.mark.parametrize("said", [b"\x16\x03\x01", b"\x16\x03\x01\x00\x05hello", b"\0" * 10_000])
 async def test_who_speaks_no_tls_is_closed_and_harms_nobody(files: tuple[Path, Path], said: bytes) -> None:
     async with a_gateway(new_client=TlsFiles(*files).new_client, head_s=30) as rig:
         await rig.route(await rig.engine([GOOD]))

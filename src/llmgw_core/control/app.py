@@ -10,6 +10,7 @@ import signal
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
+from importlib.metadata import version
 from pathlib import Path
 
 import trio
@@ -76,6 +77,7 @@ async def run_control(
                 plane.routes.load(read_gateways(reading), plane.fleet.started)
                 plane.keys.update({each.id: each for each in read_keys(reading)})
                 publish_keys(plane)
+                await plane.writer.write(plane.event("control plane started", "", f"release {version('llmgw-core')}"))
                 await _serve(plane, settings, own, embedded, task_status)
         finally:
             reading.close()

@@ -87,23 +87,19 @@ class Books:
         """A request at that replica ended so, or was tried again elsewhere."""
         self._row[replica.cell + _CAUSE_CELLS[cause]] += 1
 
-    def enter_own(self, client: Client, request: Request | None, status: int, began: float, cause: str = "") -> None:
+    def enter_own(self, client: Client, request: Request, status: int, cause: str = "") -> None:
         """An answer for which no replica was asked."""
         self._row[board.own_cell(status)] += 1
         if self._log is None:
             return
-        took = round(monotonic() - began, 6)
-        if request is None:
-            self._log.add(Entry(self._clock(), "", client.address, "", "", status, took, cause=cause))
-            return
+        took = round(monotonic() - request.began, 6)
         text = (request.request_id, client.address.encode(), request.method, request.target)
         known, address, method, path = (each.decode("latin-1") for each in text)
         who, model = request.key_id, request.asked
         self._log.add(Entry(self._clock(), known, address, method, path, status, took, who, model, cause=cause))
 
-    def enter_refusal(self, client: Client, refusal: Refusal, request: Request | None) -> None:
-        began = request.began if request is not None else monotonic()
-        self.enter_own(client, request, refusal.status, began, refusal.code or "")
+    def enter_refusal(self, client: Client, refusal: Refusal, request: Request) -> None:
+        self.enter_own(client, request, refusal.status, refusal.code or "")
 
 
 def read_usage(tail: bytes, *, chunked: bool = False) -> tuple[int, int]:

@@ -159,16 +159,16 @@ class Client(Flow):
         self._write_own(answer, body, request)
         self.finished(stays=stays)
 
-    def _write_own(self, answer: bytes, body: bytes, request: Request | None) -> None:
-        is_head = request is not None and request.method == b"HEAD"
-        self.write(answer[: len(answer) - len(body)] if is_head else answer)
+    def _write_own(self, answer: bytes, body: bytes, request: Request) -> None:
+        self.write(answer[: len(answer) - len(body)] if request.method == b"HEAD" else answer)
 
     def _refuse_for_good(self, refusal: Refusal) -> None:
-        request = self._reader.refused or self._reader.current
+        request = self._reader.refused or self._reader.current or Request()
+        self.worker.identify(request)
         self.worker.books.enter_refusal(self, refusal, request)
-        known = request.request_id if request is not None else b""
         body, fields = refusal.body, refusal.fields
-        self._write_own(render_answer(refusal.status, body, known, close=True, fields=fields), body, request)
+        answer = render_answer(refusal.status, body, request.request_id, close=True, fields=fields)
+        self._write_own(answer, body, request)
         self._linger()
 
     def _linger(self) -> None:

@@ -360,11 +360,16 @@ class Exchange:
         if self._over:
             return
         self.model.waiting.discard(self)
-        if self.replica is not None and self.upstream is not None:
-            self.worker.books.note_cause(self.replica, _CLIENT_LEFT)
+        cause = "" if self._has_said_all() else _CLIENT_LEFT
+        if cause and self.replica is not None and self.upstream is not None:
+            self.worker.books.note_cause(self.replica, cause)
         self._let_go(keep=False)
         self.status = self.status or CLIENT_LEFT
-        self._end(_CLIENT_LEFT)
+        self._end(cause)
+
+    def _has_said_all(self) -> bool:
+        """Whether the last event of a stream has gone out: clients (openai's) leave then, and miss nothing."""
+        return self._event_stream and not self.client.kept_bytes and self.tail.rstrip().endswith(b"[DONE]")
 
     def _let_go(self, *, keep: bool) -> None:
         upstream, self.upstream = self.upstream, None

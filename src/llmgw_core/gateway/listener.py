@@ -7,12 +7,14 @@ import logging
 import socket
 import ssl
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from llmgw_core.errors import LlmgwError
+from llmgw_core.gateway.answer import Refusal, render_answer
 from llmgw_core.gateway.client import Client
-from llmgw_core.gateway.flow import notice_loss
+from llmgw_core.gateway.flow import PIECE_BYTES, notice_loss
 from llmgw_core.gateway.poller import READ
 from llmgw_core.gateway.worker import Worker
 from llmgw_core.model.replica import Endpoint
@@ -43,6 +45,17 @@ class TlsClient(Client):
             return self._encrypted.recv(most)
         except (ssl.SSLWantReadError, ssl.SSLWantWriteError) as error:
             raise BlockingIOError from error
+        except ssl.SSLError as error:
+            if error.reason == "HTTP_REQUEST":
+                self._answer_in_clear()
+            raise
+
+    def _answer_in_clear(self) -> None:
+        """Who speaks plain HTTP here hears so, as of other servers, and no reset."""
+        refusal = Refusal(400, "TLS is spoken at this port: use https://", "malformed_request")
+        with suppress(OSError):  # below TLS
+            socket.socket.recv(self._encrypted, PIECE_BYTES)
+            socket.socket.send(self._encrypted, render_answer(400, refusal.body, b"", close=True))
 
     def _encrypt(self, data: bytes | bytearray | memoryview) -> int:
         try:

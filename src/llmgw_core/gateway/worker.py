@@ -158,14 +158,18 @@ class Worker:
         return Refusal(404, "here are /metrics and /health only", "not_found")
 
     def serve(self, client: Client, request: Request) -> None:
-        if not request.request_id:
-            request.request_id = next(self._ids).encode()
+        self.identify(request)
         if request.refusal is not None:
             self._refuse(client, request, request.refusal)
         elif request.method == b"POST":
             self._pass_on(client, request)
         else:
             self._answer(client, request, request.target.partition(b"?")[0])
+
+    def identify(self, request: Request) -> None:
+        """Every request has an id: the user's own, or one that is made here."""
+        if not request.request_id:
+            request.request_id = next(self._ids).encode()
 
     def _refuse(self, client: Client, request: Request, refusal: Refusal) -> None:
         self.books.enter_refusal(client, refusal, request)
@@ -195,7 +199,7 @@ class Worker:
             self._answer_model(client, request, _unquote(path[len(_JSON_LIST) + 1 :]))
             return
         status, body, kind = self._own_page(request, path)
-        self.books.enter_own(client, request, status, request.began)
+        self.books.enter_own(client, request, status)
         client.reply(status, body, request, kind)
 
     def _own_page(self, request: Request, path: bytes) -> tuple[int, bytes, str]:
@@ -214,7 +218,7 @@ class Worker:
         if model is None or not key.may_use(model.route.name):
             self._refuse(client, request, no_such_model(name))
             return
-        self.books.enter_own(client, request, 200, request.began)
+        self.books.enter_own(client, request, 200)
         client.reply(200, encode_json(tell_model(model.route)), request)
 
     def metrics(self) -> bytes:
