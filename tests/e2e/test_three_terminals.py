@@ -224,7 +224,7 @@ def test_what_an_operator_asks(terminals: Terminals) -> None:
     assert "ib-b    gpu1  online" in terminals.ctl("fabrics")
 
     kinds = [event["kind"] for event in terminals.asked_lines("events")]
-    assert kinds[:2] == ["node connected", "node reported"]
+    assert kinds[:3] == ["control plane started", "node connected", "node reported"]
     assert "node connected: from 127.0.0.1:" in terminals.ctl("events", "--node", "gpu1", "--last", "50")
     assert terminals.ctl("events", "--node", "gpu2") == ""
 

@@ -77,7 +77,6 @@ async def run_control(
                 plane.routes.load(read_gateways(reading), plane.fleet.started)
                 plane.keys.update({each.id: each for each in read_keys(reading)})
                 publish_keys(plane)
-                await plane.writer.write(plane.event("control plane started", "", f"release {version('llmgw-core')}"))
                 await _serve(plane, settings, own, embedded, task_status)
         finally:
             reading.close()
@@ -100,6 +99,7 @@ async def _serve(
     except OSError as error:
         where = f"{settings.host or '*'}:{settings.port}"
         raise LlmgwError(f"cannot listen on {where}: {error.strerror or error}") from error
+    await plane.writer.write(plane.event("control plane started", "", f"release {version('llmgw-core')}"))
     room = Room()
     allow_many_connections()
     calm_down()

@@ -143,6 +143,7 @@ async def _run_link(settings: GatewaySettings, name: str, child: Child) -> None:
 async def _run_worker(settings: GatewaySettings, doors: Doors, child: Child, number: int) -> None:
     poller, log = Poller(linger_s=LINGER_S), _open_log(settings)
     worker = Worker(settings.data, poller, child.board, number, log)
+    await _read_shelf(worker, child)  # one that is started again has routes before it takes connections
     async with trio.open_nursery() as nursery:
         nursery.start_soon(_read_when_poked, worker, child)
         end, hurry = partial(_wait_for_end, child), _wait_for_signal
@@ -154,14 +155,18 @@ async def _read_when_poked(worker: Worker, child: Child) -> None:
     if child.poked is None:
         return
     while True:
-        text = child.shelf.get()
-        if text:
-            # In a thread: a large one (8,000 keys: 50 ms) would keep every stream waiting.
-            routed = await trio.to_thread.run_sync(parse_routes, text)
-            worker.take(routed.table, routed.places)
         await trio.lowlevel.wait_readable(child.poked)
         with suppress(BlockingIOError):
             os.read(child.poked, _POKES)
+        await _read_shelf(worker, child)
+
+
+async def _read_shelf(worker: Worker, child: Child) -> None:
+    text = child.shelf.get()
+    if text:
+        # In a thread: a large one (8,000 keys: 50 ms) would keep every stream waiting.
+        routed = await trio.to_thread.run_sync(parse_routes, text)
+        worker.take(routed.table, routed.places)
 
 
 async def _wait_to_stop() -> None:
