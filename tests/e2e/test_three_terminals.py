@@ -226,7 +226,7 @@ def test_what_an_operator_asks(terminals: Terminals) -> None:
     kinds = [event["kind"] for event in terminals.asked_lines("events")]
     assert kinds[:3] == ["control plane started", "node connected", "node reported"]
     assert "node connected: from 127.0.0.1:" in terminals.ctl("events", "--node", "gpu1", "--last", "50")
-    assert terminals.ctl("events", "--node", "gpu2") == ""
+    assert terminals.ctl("events", "--node", "gpu2") == "no events of a node gpu2\n"
 
     copy = terminals.directory / "copy.db"
     assert terminals.ctl("backup", str(copy)) == f"wrote {copy} on the control plane's machine\n"
