@@ -73,12 +73,20 @@ def test_each_file_that_is_not_as_it_should_be_is_a_line(copy: Path) -> None:
     (copy / "sub/c.bin").unlink()
     (copy / "extra.bin").touch()
     stdout, _ = run("verify", copy, wanted=1)
-    changed, short, extra, missing = stdout.splitlines()
+    changed, short, extra, missing, summary = stdout.splitlines()
     assert changed.startswith("a.bin has changed: its SHA-256 is ")
     assert short == "b.bin has 5 bytes, expected 17"
     assert extra == "extra.bin is extra: the manifest does not name it"
     assert missing == "sub/c.bin is missing"
-    assert run("verify", copy, "--quick", wanted=1)[0].splitlines() == [short, extra, missing]
+    assert summary == f"{copy} is not whole: 3 of 4 files differ, and 1 is extra"
+    summary = f"{copy} is not whole: 2 of 4 files differ, and 1 is extra"
+    assert run("verify", copy, "--quick", wanted=1)[0].splitlines() == [short, extra, missing, summary]
+
+
+def test_what_is_only_more_is_not_called_less(copy: Path) -> None:
+    (copy / "extra.bin").touch()
+    last = run("verify", copy, "--quick", wanted=1)[0].splitlines()[-1]
+    assert last == f"{copy} is not what {copy}/llmgw-manifest.json says: 1 is extra"
 
 
 def flip(path: Path, at: int) -> None:
@@ -93,7 +101,8 @@ def flip(path: Path, at: int) -> None:
 def test_one_flipped_bit_is_found_and_not_by_sizes(copy: Path) -> None:
     flip(copy / "a.bin", 4_500_000)
     run("verify", copy, "--quick")
-    assert len(run("verify", copy, wanted=1)[0].splitlines()) == 1
+    _, summary = run("verify", copy, wanted=1)[0].splitlines()
+    assert summary == f"{copy} is not whole: 1 of 4 files differs"
 
 
 def test_a_manifest_from_elsewhere_may_be_named(copy: Path, tmp_path: Path) -> None:
@@ -101,6 +110,17 @@ def test_a_manifest_from_elsewhere_may_be_named(copy: Path, tmp_path: Path) -> N
     _, stderr = run("verify", copy, wanted=2)
     assert "there is no manifest" in stderr
     run("verify", copy, "--manifest", kept)
+
+
+def test_a_file_that_was_named_by_mistake_is_not_to_be_removed(copy: Path) -> None:
+    config = copy / "config.json"
+    said = "is no manifest of weights, or cut short"
+    assert run("verify", copy, "--manifest", config, wanted=2)[1] == f"llmgw: {config} {said}: name another\n"
+    beside = copy / "llmgw-manifest.json"
+    beside.write_text("{")
+    assert run("verify", copy, wanted=2)[1] == f"llmgw: {beside} {said}: make it anew, or remove it\n"
+    beside.write_text('{"llmgw_manifest": 2, "files": {}}')
+    assert run("verify", copy, "--manifest", beside, wanted=2)[1].endswith(": upgrade llmgw\n")
 
 
 def test_what_exists_is_replaced_only_when_asked_for(copy: Path) -> None:
@@ -124,7 +144,8 @@ def test_a_split_gguf_is_all_its_parts(tmp_path: Path) -> None:
     ]
     run("verify", first)
     second.unlink()
-    assert run("verify", first, wanted=1)[0] == f"{second.name} is missing\n"
+    expected = f"{second.name} is missing\n{first} is not whole: 1 of 2 files differs\n"
+    assert run("verify", first, wanted=1)[0] == expected
 
 
 def test_links_into_a_hubs_cache_are_read(model: Path, tmp_path: Path) -> None:
@@ -140,7 +161,13 @@ def test_links_into_a_hubs_cache_are_read(model: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("what", ["manifest", "verify"])
 def test_what_is_not_there_cannot_be_checked(tmp_path: Path, what: str) -> None:
-    run(what, tmp_path / "nowhere", wanted=2)
+    _, stderr = run(what, tmp_path / "nowhere", wanted=2)
+    assert "there is no" in stderr or "No such file" in stderr
+    assert "manifest" not in stderr
+
+
+def test_a_path_that_is_not_there_is_not_a_manifest_that_is_missed(tmp_path: Path) -> None:
+    assert run("verify", tmp_path / "nosuch", wanted=2)[1] == f"llmgw: there is no {tmp_path}/nosuch\n"
 
 
 def test_what_cannot_be_read_is_not_called_different(copy: Path) -> None:

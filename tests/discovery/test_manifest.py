@@ -2,14 +2,17 @@
 
 import json
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from llmgw_core.discovery import weight_tree
 from llmgw_core.discovery.manifest import Entry, Found, Manifest, NotAManifest, compare, parse_manifest, render_manifest
 from llmgw_core.discovery.weight_tree import files_of, look
 from llmgw_core.discovery.weights import look_at_weights
+from llmgw_core.errors import LlmgwError
 
 A, B = "aa" * 32, "bb" * 32
 names = st.text(min_size=1).filter(lambda name: "\0" not in name and ".." not in name.split("/") and name[0] != "/")
@@ -141,3 +144,13 @@ def test_a_file_has_a_manifest_of_its_own_or_its_directorys(model: Path) -> None
     assert f"llmgw-manifest.json: {source.name} has" in look_at_weights(str(source))
     state(model, {source.name: source.stat().st_size}, f"{source.name}.llmgw-manifest.json")
     assert look_at_weights(str(source)) == ""
+
+
+def test_directories_that_link_to_each_other_are_not_walked_on_every_way(tmp_path: Path) -> None:
+    names = [f"d{n}" for n in range(9)]
+    for name in names:
+        (tmp_path / name).mkdir()
+        for other in names:
+            (tmp_path / name / other).symlink_to(tmp_path / other)
+    with patch.object(weight_tree, "_MOST_DIRECTORIES", 100), pytest.raises(LlmgwError, match="it is no model's"):
+        files_of(tmp_path)

@@ -96,13 +96,15 @@ def manifest(path: Path, output: Path | None, force: bool, jobs: int) -> None:
 def verify(path: Path, file: Path | None, quick: bool, jobs: int) -> None:
     """Say whether the weights at PATH are what their manifest says.
 
-    Exit codes: 0 they are; 1 files are missing, short, changed or extra, a line for each; 2 it could not be checked.
+    Exit codes: 0 they are; 1 files are missing, short, changed or extra, a line for each and one for all; 2 it could
+    not be checked.
     """
     from llmgw_core.discovery.manifest import compare
     from llmgw_core.discovery.weight_tree import look, manifest_beside
 
+    _require_there(path)
     source = file or manifest_beside(path)
-    wanted = _read_manifest(source)
+    wanted = _read_manifest(source, named=file is not None)
     files = _files(path)
     found = {name: look(each) for name, each in files.items()}
     if not quick:
@@ -117,6 +119,7 @@ def _tell(path: Path, source: Path, wanted: Manifest, compared: Comparison, quic
     for line in compared.unread:
         click.echo(f"llmgw: {printable_text(line)}", err=True)
     if compared.differences:
+        show(f"{path} {_summary(source, wanted, compared)}")
         return DIFFERS
     if compared.unread:
         return UNCHECKED
@@ -124,13 +127,37 @@ def _tell(path: Path, source: Path, wanted: Manifest, compared: Comparison, quic
     return 0
 
 
+def _summary(source: Path, wanted: Manifest, compared: Comparison) -> str:
+    """`is not whole: 2 of 3 files differ, and 1 is extra`."""
+    differing = len(compared.differences) - compared.extra
+    extra = f"{compared.extra} {'is' if compared.extra == 1 else 'are'} extra"
+    if not differing:
+        return f"is not what {source} says: {extra}"
+    told = f"{differing} of {_files_in_words(len(wanted.files))} differ{'s' if differing == 1 else ''}"
+    return f"is not whole: {told}" + (f", and {extra}" if compared.extra else "")
+
+
+def _files_in_words(count: int) -> str:
+    return f"{count} file{'' if count == 1 else 's'}"
+
+
 def _counted(manifest: Manifest) -> str:
-    files = len(manifest.files)
-    return f"{files} file{'s' if files != 1 else ''}, {manifest.size:,} bytes"
+    return f"{_files_in_words(len(manifest.files))}, {manifest.size:,} bytes"
 
 
-def _read_manifest(path: Path) -> Manifest:
-    from llmgw_core.discovery.manifest import NotAManifest
+def _require_there(path: Path) -> None:
+    """Before its manifest is missed: that lies where the path is said to be."""
+    try:
+        os.stat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        raise LlmgwError(f"there is no {path}") from None
+    except OSError as error:
+        raise LlmgwError(f"cannot read {path}: {error.strerror}") from error
+
+
+def _read_manifest(path: Path, *, named: bool) -> Manifest:
+    """`named`: by --manifest, and so perhaps a file that is good for something else."""
+    from llmgw_core.discovery.manifest import NotAManifest, OtherVersion
     from llmgw_core.discovery.weight_tree import read_manifest
 
     try:
@@ -139,7 +166,8 @@ def _read_manifest(path: Path) -> Manifest:
         way = "`llmgw weights manifest` writes one, where the weights are known to be whole"
         raise LlmgwError(f"there is no manifest {path}: {way}; --manifest names another") from None
     except NotAManifest as error:
-        raise LlmgwError(f"{path} {error}") from error
+        by_mistake = named and not isinstance(error, OtherVersion)
+        raise LlmgwError(f"{path} {f'{error.reason}: name another' if by_mistake else error}") from error
     except OSError as error:
         raise LlmgwError(f"cannot read {path}: {error.strerror}") from error
 

@@ -27,6 +27,15 @@ _SHA256 = re.compile(r"[0-9a-f]{64}")
 class NotAManifest(LlmgwError):
     """A text that no `llmgw weights manifest` wrote; goes on after its name."""
 
+    def __init__(self, reason: str, way: str = "make it anew") -> None:
+        """`way`: out, for whoever made it and keeps it beside the weights."""
+        super().__init__(f"{reason}: {way}")
+        self.reason = reason
+
+
+class OtherVersion(NotAManifest):
+    """A manifest that another llmgw wrote."""
+
 
 @frozen
 class Entry:
@@ -60,6 +69,8 @@ class Found:
 class Comparison:
     differences: tuple[str, ...] = ()
     unread: tuple[str, ...] = ()
+    extra: int = 0
+    """How many of the differences are files that the manifest does not name."""
 
 
 def render_manifest(manifest: Manifest) -> str:
@@ -74,9 +85,9 @@ def parse_manifest(text: str | bytes) -> Manifest:
         version = told[_VERSION_KEY]
         files = {name: Entry(entry["bytes"], entry["sha256"]) for name, entry in told["files"].items()}
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
-        raise NotAManifest("is no manifest of weights, or cut short: make it anew, or remove it") from error
+        raise NotAManifest("is no manifest of weights, or cut short", "make it anew, or remove it") from error
     if version != _VERSION:
-        raise NotAManifest(f"is a manifest of version {version!r}, and this llmgw reads {_VERSION}: upgrade llmgw")
+        raise OtherVersion(f"is a manifest of version {version!r}, and this llmgw reads {_VERSION}", "upgrade llmgw")
     for name, entry in files.items():
         _check_entry(name, entry)
     return Manifest(files)
@@ -85,25 +96,26 @@ def parse_manifest(text: str | bytes) -> Manifest:
 def _check_entry(name: str, entry: Entry) -> None:
     path = PurePosixPath(name)
     if not name or path.is_absolute() or ".." in path.parts or "\0" in name:
-        raise NotAManifest(f"names {shown(name)}, outside of the directory: make it anew")
+        raise NotAManifest(f"names {shown(name)}, outside of the directory")
     if type(entry.size) is not int or entry.size < 0:
-        raise NotAManifest(f"says nothing usable of the size of {shown(name)}: make it anew")
+        raise NotAManifest(f"says nothing usable of the size of {shown(name)}")
     if type(entry.sha256) is not str or not _SHA256.fullmatch(entry.sha256):
-        raise NotAManifest(f"says nothing usable of the digest of {shown(name)}: make it anew")
+        raise NotAManifest(f"says nothing usable of the digest of {shown(name)}")
 
 
 def compare(manifest: Manifest, found: Mapping[str, Found]) -> Comparison:
     """In the order of names. What was not read is compared by its size only; what has no entry is extra."""
-    differences, unread = [], []
+    differences, unread, extra = [], [], 0
     for name in sorted(manifest.files.keys() | found.keys()):
         here, entry = found.get(name, Found()), manifest.files.get(name)
         if here.unread:
             unread.append(f"{shown(name)} {here.unread}")
         elif entry is None:
+            extra += 1
             differences.append(f"{shown(name)} is extra: the manifest does not name it")
         elif difference := difference_of(here, entry):
             differences.append(f"{shown(name)} {difference}")
-    return Comparison(tuple(differences), tuple(unread))
+    return Comparison(tuple(differences), tuple(unread), extra)
 
 
 def difference_of(here: Found, entry: Entry) -> str:

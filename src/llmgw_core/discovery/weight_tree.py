@@ -1,7 +1,8 @@
 """The files that a model's weights are made of, and their digests.
 
 Rules: links to files are followed, since a hub's cache is made of them; a directory is entered once on each way down,
-so that a link to above ends; what begins with a dot belongs to tools, and is left out.
+so that a link to above ends, and all ways together no oftener than a model has directories; what begins with a dot
+belongs to tools, and is left out.
 """
 
 from __future__ import annotations
@@ -10,8 +11,9 @@ import hashlib
 import os
 import stat
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor, wait
+from itertools import count
 from pathlib import Path
 
 from attrs import define, field
@@ -23,6 +25,8 @@ from llmgw_core.errors import LlmgwError
 TICK_S = 0.5
 _BLOCK_BYTES = 8 << 20
 _MOST_FILES = 100_000
+_MOST_DIRECTORIES = 10_000
+"""As they are entered: directories that link to each other have ways without number."""
 _MOST_MANIFEST_BYTES = 64 << 20
 
 
@@ -45,21 +49,25 @@ def files_of(path: Path) -> dict[str, Path]:
     if (path / "snapshots").is_dir() and (path / "blobs").is_dir():
         raise LlmgwError(f"{path} is a hub's cache, not a model: name a directory below its snapshots")
     found: dict[str, Path] = {}
-    _gather(path, "", frozenset(), found)
+    _gather(path, "", frozenset(), found, count(1))
     return dict(sorted(found.items()))
 
 
-def _gather(directory: Path, prefix: str, above: frozenset[tuple[int, int]], found: dict[str, Path]) -> None:
+def _gather(
+    directory: Path, prefix: str, above: frozenset[tuple[int, int]], found: dict[str, Path], entered: Iterator[int]
+) -> None:
     info = os.stat(directory)
     here = (info.st_dev, info.st_ino)
     if here in above:
         return
+    if next(entered) > _MOST_DIRECTORIES:
+        raise LlmgwError(f"more than {_MOST_DIRECTORIES:,} directories on the way to {directory}: it is no model's")
     with os.scandir(directory) as entries:
         for entry in sorted(entries, key=lambda each: each.name):
             if entry.name.startswith(".") or entry.name.endswith(MANIFEST):
                 continue
             if entry.is_dir():
-                _gather(Path(entry.path), f"{prefix}{entry.name}/", above | {here}, found)
+                _gather(Path(entry.path), f"{prefix}{entry.name}/", above | {here}, found, entered)
             else:
                 found[prefix + entry.name] = Path(entry.path)
             if len(found) > _MOST_FILES:
