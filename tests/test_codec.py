@@ -134,6 +134,61 @@ nodes = 2
     ]
 
 
+def test_what_is_wrong_between_tables_is_told_of_a_table_that_has_other_mistakes() -> None:
+    assert mistakes(
+        """[models.a]
+source = "x"
+replicas = "two"
+profiles = ["p", "nowhere"]
+aliases = ["b"]
+[models.b]
+profiles = ["nowhere"]
+[profiles.p]
+engine = "sim"
+gpus_per_node = 4
+tensor_parallel = 8
+extra_args = ["{cache.port}"]
+[profiles.p.health]
+misses = 0
+[profiles."#"]
+colour = "red"
+"""
+    ) == [
+        'catalog.toml:3: models.a.replicas: expected an integer, got "two"',
+        "catalog.toml:4: models.a.profiles[1]: no profile 'nowhere' (there are: #, p)",
+        "catalog.toml:5: models.a.aliases[0]: 'b' is the name of a model",
+        "catalog.toml:6: models.b.source: is missing",
+        "catalog.toml:7: models.b.profiles[0]: no profile 'nowhere' (there are: #, p)",
+        "catalog.toml:8: profiles.p: tensor 8 x pipeline 1 = 8 exceeds its 4 GPUs",
+        "catalog.toml:12: profiles.p.extra_args[0]: {cache.port} is the port of nothing: no sidecar is called cache",
+        "catalog.toml:14: profiles.p.health.misses: expected 1 to 1000, got 0",
+        'catalog.toml:15: profiles."#".engine: is missing',
+        'catalog.toml:15: profiles."#": cannot be a name: # stands before the number of a shard',
+        'catalog.toml:16: profiles."#": unknown key colour',
+    ]
+
+
+def test_nothing_is_told_that_may_only_follow_from_another_mistake() -> None:
+    assert mistakes(
+        """[models.a]
+source = "x"
+profiles = [3]
+[profiles.p]
+engine = "sim"
+gpus = 8
+tensor_parallel = 8
+min_gpu_memory_mib = 80000
+extra_args = ["{cache.port}"]
+[profiles.p.sidecars.cache]
+command = [1]
+"""
+    ) == [
+        "catalog.toml:3: models.a.profiles[0]: expected a text, got 3",
+        "catalog.toml:6: profiles.p: unknown key gpus",
+        "catalog.toml:11: profiles.p.sidecars.cache.command[0]: expected a text, got 1",
+    ]
+
+
 def model(name: str, *lines: str) -> str:
     return "\n".join(("[profiles.p]\nengine = 'sim'", f"[models.{name}]", "source = 'x'", "profiles = ['p']", *lines))
 

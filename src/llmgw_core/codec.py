@@ -7,11 +7,11 @@ is a mistake.
 from __future__ import annotations
 
 import json
+import pathlib
 import re
 import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from enum import Enum
-from pathlib import Path
 from typing import Any, TypeVar, get_origin
 
 import attrs
@@ -22,7 +22,7 @@ from cattrs.gen import make_dict_structure_fn
 
 from llmgw_core.errors import LlmgwError
 from llmgw_core.model.catalog import BadValue, Catalog, Model, Profile
-from llmgw_core.model.catalog_check import Mistake, find_mistakes
+from llmgw_core.model.catalog_check import Mistake, Path, Unread, find_mistakes
 
 T = TypeVar("T")
 
@@ -35,7 +35,8 @@ _WORDS: dict[type, str] = {
     dict: "a table",
 }
 _PRIMITIVES = (str, int, float, bool)
-
+_STAND_INS: dict[str, Any] = {"source": "stand-in", "profiles": ["stand-in"], "engine": "stand-in"}
+"""For what a model or a profile must have, and what cannot be read."""
 
 _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
 _TOML_ERROR = re.compile(r"(.*) \(at (?:line (\d+), column (\d+)|end of document)\)", re.DOTALL)
@@ -190,7 +191,7 @@ def _toml_error(said: str, text: str) -> tuple[int | None, str]:
     return int(match[2]), f"{match[1]} (column {match[3]})"
 
 
-def read_toml_text(path: Path) -> str:
+def read_toml_text(path: pathlib.Path) -> str:
     """An operator's file; raises `BadFile` where it is no text, and OSError where it cannot be read."""
     try:
         return path.read_text(encoding="utf-8-sig")
@@ -215,23 +216,43 @@ def parse_catalog(text: str, name: str, *, possible: bool = True) -> Catalog:
     """
     values = parse_toml(text, name)
     catalog, mistakes = _structure(values, Catalog)
-    readable = _readable_part(values) if catalog is None else catalog
+    readable, unread = _readable_part(values) if catalog is None else (catalog, {})
     profiles = values.get("profiles")
-    mistakes += tuple(find_mistakes(readable, profiles if isinstance(profiles, dict) else {}, possible=possible))
+    named = profiles if isinstance(profiles, dict) else {}
+    mistakes += tuple(find_mistakes(readable, named, unread, possible=possible))
     if catalog is None or mistakes:
         raise BadFile(name, mistakes, text)
     return catalog
 
 
-def _readable_part(values: dict[str, Any]) -> Catalog:
-    """The models and profiles that can be read, so that what is wrong between them is told with the rest."""
-    return Catalog(models=_readable(values, "models", Model), profiles=_readable(values, "profiles", Profile))
+def _readable_part(values: dict[str, Any]) -> tuple[Catalog, Unread]:
+    """What can be read of the models and profiles, so that what is wrong between values is told with the rest."""
+    models, unread_of_models = _readable(values, "models", Model)
+    profiles, unread_of_profiles = _readable(values, "profiles", Profile)
+    return Catalog(models=models, profiles=profiles), {**unread_of_models, **unread_of_profiles}
 
 
-def _readable(values: dict[str, Any], table: str, kind: type[T]) -> dict[str, T]:
+def _readable(values: dict[str, Any], table: str, kind: type[T]) -> tuple[dict[str, T], Unread]:
     given = values.get(table)
-    read = {name: _structure(value, kind)[0] for name, value in given.items()} if isinstance(given, dict) else {}
-    return {name: value for name, value in read.items() if value is not None}
+    read: dict[str, T] = {}
+    unread: dict[Path, set[str]] = {}
+    for name, value in given.items() if isinstance(given, dict) else ():
+        readable, keys = _readable_table(value, kind)
+        if readable is not None:
+            read[name] = readable
+            unread[(table, name)] = keys
+    return read, unread
+
+
+def _readable_table(value: object, kind: type[T]) -> tuple[T | None, set[str]]:
+    """The table with defaults, or stand-ins, in the place of what cannot be read; and the keys of that."""
+    whole, mistakes = _structure(value, kind)
+    if whole is not None or not isinstance(value, dict):
+        return whole, set()
+    keys = {str(mistake.place[0]) for mistake in mistakes if mistake.place}
+    rest = {key: each for key, each in value.items() if key not in keys}
+    required = {field.name for field in attrs.fields(kind) if field.default is attrs.NOTHING}  # type: ignore[arg-type]
+    return _structure({**rest, **{key: _STAND_INS[key] for key in keys & required}}, kind)[0], keys
 
 
 def _structure(values: object, kind: type[T]) -> tuple[T | None, tuple[Mistake, ...]]:

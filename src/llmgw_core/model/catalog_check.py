@@ -1,13 +1,15 @@
 """What is wrong with a catalog whose every value is right by itself.
 
 In: a catalog, and the profiles that its file names.  Out: mistakes with their paths. Pure.
+Of a table with values that could not be read the rest is looked at too, but for what may follow from those values.
 A profile that no model uses is no mistake: it may be there to be checked, or for tomorrow.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
+from types import MappingProxyType
 
 from attrs import frozen
 
@@ -19,7 +21,12 @@ from llmgw_core.model.replica import Endpoint, ReplicaSpec, Slot
 MOST_NAME = 200
 _PORT_OF = re.compile(r"\{([A-Za-z0-9][A-Za-z0-9_-]*)\.port\}")
 
+_ALONE = frozenset({"engine", "min_gpu_memory_mib", "env", "extra_args", "sidecars", "health", "engine_key"})
+"""Values of a profile from which nothing follows for whether an engine could run it."""
+
 Path = tuple[str | int, ...]
+Unread = Mapping[Path, Collection[str]]
+"""By table, its keys whose values could not be read, or that nobody knows."""
 
 
 @frozen
@@ -35,22 +42,32 @@ class Mistake:
         return self.path if self.key is None else (*self.path, self.key)
 
 
-def find_mistakes(catalog: Catalog, profiles: Collection[str], *, possible: bool) -> Iterator[Mistake]:
+def find_mistakes(
+    catalog: Catalog, profiles: Collection[str], unread: Unread = MappingProxyType({}), *, possible: bool
+) -> Iterator[Mistake]:
     """`profiles`: all names that the file has, of profiles that cannot be read too; `possible`: whether all must be."""
     for name, model in catalog.models.items():
-        yield from _bad_name(("models", name), name)
-        yield from _bad_profiles(name, model, profiles)
+        at = ("models", name)
+        yield from _bad_name(at, name)
+        if "profiles" not in unread.get(at, ()):
+            yield from _bad_profiles(name, model, profiles)
         yield from _bad_aliases(name, model, catalog)
     for name, profile in catalog.profiles.items():
         at = ("profiles", name)
         yield from _bad_name(at, name)
-        if name == LLMGW:
-            yield Mistake(at, "this name means llmgw itself; choose another")
-        if profile.min_gpu_memory_mib and not profile.gpus_per_node:
-            said = f"asks for {profile.min_gpu_memory_mib} MiB of each GPU, but gpus_per_node is 0"
-            yield Mistake((*at, "min_gpu_memory_mib"), said)
+        yield from _bad_profile(at, profile, unread.get(at, ()), possible=possible)
+
+
+def _bad_profile(at: Path, profile: Profile, unread: Collection[str], *, possible: bool) -> Iterator[Mistake]:
+    if at[-1] == LLMGW:
+        yield Mistake(at, "this name means llmgw itself; choose another")
+    if profile.min_gpu_memory_mib and not profile.gpus_per_node and _ALONE.issuperset(unread):
+        said = f"asks for {profile.min_gpu_memory_mib} MiB of each GPU, but gpus_per_node is 0"
+        yield Mistake((*at, "min_gpu_memory_mib"), said)
+    if "sidecars" not in unread:
         yield from _bad_placeholders(at, profile)
-        yield from (Mistake(at, reason) for reason in (_impossible(profile) if possible else ()))
+    if possible and _ALONE.issuperset(unread):
+        yield from (Mistake(at, reason) for reason in _impossible(profile))
 
 
 def _bad_name(at: Path, name: str) -> Iterator[Mistake]:
