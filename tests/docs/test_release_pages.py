@@ -25,6 +25,12 @@ def test_the_environment_of_the_file_is_that_of_the_page() -> None:
     assert set(re.findall(r"LLMGW_[A-Z]+", USING)) == read
 
 
+def test_a_python_is_chosen_only_where_the_file_unpacks_itself() -> None:
+    assert HEAD.count("\n    choose_python\n    unpack ") == 1  # within the branch where nothing is unpacked
+    assert HEAD.count("choose_python") == 2  # there, and its definition
+    assert "`LLMGW_PYTHON` counts only when the release unpacks itself." in USING
+
+
 def test_the_pages_name_every_platform_and_the_directory_of_plugins() -> None:
     for target in TARGETS:
         assert f"-{target.name}" in MAKING
