@@ -86,7 +86,9 @@ def test_nothing_is_replaced_without_force(home: Path) -> None:
     ca(home, "init")
     ca(home, "issue", "node", "n")
     root, key = (home / ".llmgw" / "ca" / "ca.crt").read_bytes(), (home / "n.key").read_bytes()
-    assert "it exists; --force replaces it" in ca(home, "init", code=2)
+    said = ca(home, "init", code=2)
+    assert "it exists; --force replaces it" in said
+    assert "every certificate that it has issued counts no more" in said
     assert "n.key: it exists" in ca(home, "issue", "node", "n", code=2).replace("n.crt", "n.key")
     assert (home / ".llmgw" / "ca" / "ca.crt").read_bytes() == root
     assert (home / "n.key").read_bytes() == key

@@ -11,6 +11,7 @@ import click
 
 from llmgw_core.cli.output import show
 from llmgw_core.cli.table import render_table
+from llmgw_core.errors import LlmgwError
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -67,9 +68,16 @@ def ca() -> None:
 def init(directory: Path, name: str, days: int, force: bool) -> None:
     """Make the authority on this host."""
     from llmgw_core.pki.authority import Authority
+    from llmgw_core.pki.files import FileExists
     from llmgw_core.pki.validity import describe_time
 
-    authority = Authority.create(directory, _now(), name=name, days=days, force=force)
+    try:
+        authority = Authority.create(directory, _now(), name=name, days=days, force=force)
+    except FileExists as error:
+        cost = "every certificate that it has issued counts no more, and every machine needs new files"
+        raise LlmgwError(
+            f"{error}, and from then on {cost}; `llmgw ca issue` goes on with the one that is there"
+        ) from None
     show(f"made the authority {name} in {directory}, good until {describe_time(_end(authority))}")
     show(f"  {directory / 'ca.crt'}  the root that every machine trusts")
     show(f"  {directory / 'ca.key'}  its key: keep it on this host, and keep a copy where nobody else reads it")
