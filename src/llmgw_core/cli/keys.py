@@ -109,7 +109,11 @@ def _row(key: dict[str, Any]) -> tuple[str, ...]:
 @as_json_option
 @click.pass_obj
 def gateways(context: Context, as_json: bool) -> None:
-    """List the gateways: the table that each has taken, what it still has elsewhere, days left on the certificate."""
+    """List the gateways: how recent the table of each is, what it still has elsewhere, days left on the certificate.
+
+    TABLE: whether its routes are the latest ones, or how much older. LINGERING: requests that it still has at replicas
+    to which its table leads no more; a planned stop waits for them.
+    """
     found = ask(context, "gateways")
     if as_json:
         show(json.dumps(found, indent=2))
@@ -138,8 +142,22 @@ def _gateway(gateway: dict[str, Any]) -> tuple[str, ...]:
 
 
 def _table(gateway: dict[str, Any]) -> str:
+    """Versions are milliseconds since 1970 of their tables."""
     if not gateway["version"]:
         return "none taken"
-    if gateway["version"] == gateway["current"]:
-        return f"{gateway['version']}, current"
-    return f"{gateway['version']}, not {gateway['current']}"
+    if not gateway["current"]:
+        return "from before; there is no other now"
+    behind_s = (gateway["current"] - gateway["version"]) / 1000
+    if behind_s == 0:
+        return "current"
+    return f"{'behind' if behind_s > 0 else 'ahead'} by {_a_while(abs(behind_s))}"
+
+
+def _a_while(seconds: float) -> str:
+    """`0.9 s`, `95 s`, `4 min`, `30 h`, `9 d`."""
+    if seconds < 10:
+        return f"{max(seconds, 0.1):.1f} s"
+    for unit, length, most in (("s", 1, 120), ("min", 60, 120), ("h", 3600, 48)):
+        if seconds < most * length:
+            return f"{seconds // length:.0f} {unit}"
+    return f"{seconds // 86_400:.0f} d"
