@@ -100,15 +100,22 @@ def read_recorded(info: EngineInfo, version: str) -> Material:
     tables = {name: s.table for name, surfaces in recorded.items() for s in surfaces if s.version == version}
     head = info.programs[0].name
     if head not in tables:
-        known = ", ".join(surface.version for surface in recorded[head]) or "none"
-        raise LlmgwError(f"{info.name} {version} was not recorded (recorded: {known})")
+        known = ", ".join(surface.version for surface in recorded[head])
+        why = f"recorded: {known}" if known else _unrecorded(info)
+        raise LlmgwError(f"{info.name} {version} was not recorded ({why})")
     lacking = [name for name in recorded if name not in tables]
     warnings = [f"{name} was not recorded for {version}" for name in lacking]
     return Material(f"recorded flags of {head} {version}", tables, version=version, warnings=tuple(warnings))
 
 
+def _unrecorded(info: EngineInfo) -> str:
+    """Why a version may be among those that the plugin was checked against, and not among the recorded ones."""
+    checked = ", ".join(info.checked_versions)
+    return f"its plugin records none; it was checked against {checked} as installed: examine the one that is installed"
+
+
 def recorded_versions(info: EngineInfo) -> tuple[str, ...]:
-    """The engine versions that the plugin recorded, oldest first."""
+    """The engine versions that the plugin recorded, oldest first; empty where it was checked without records."""
     return tuple(surface.version for surface in read_surfaces(info, info.programs[0].name))
 
 

@@ -234,6 +234,7 @@ def test_an_impossible_profile_is_a_finding_with_the_numbers(tmp_path: Path) -> 
         (["vllm", "--help-output", "@/no/such/file"], "cannot read /no/such/file: No such file or directory"),
         (["vllm", "--catalog", "/no/such/file"], "cannot read /no/such/file: No such file or directory"),
         (["vllm", "--engine-version", "0.0"], "vllm 0.0 was not recorded (recorded: 0.9.2, "),
+        (["sim", "--engine-version", "0.1.0"], "(its plugin records none; it was checked against 0.1.0 as installed: "),
     ],
 )
 def test_mistakes_are_one_line_and_exit_code_2(arguments: list[str], said: str) -> None:

@@ -60,9 +60,29 @@ def test_an_agents_file_that_cannot_be_meant(tmp_path: Path, content: bytes, exp
     assert expected in said("agent", "--config", file)
 
 
-@pytest.mark.parametrize("listen", [":²", ":", "7443x", ":99999", ":" + "1" * 5000])
+@pytest.mark.parametrize("listen", [":²", ":", "7443x"])
 def test_a_port_that_is_none(listen: str) -> None:
     assert "write ADDRESS:PORT" in said("control", "--identity", "x", "--listen", listen)
+
+
+@pytest.mark.parametrize("listen", ["127.0.0.1:99999", ":65536", ":" + "1" * 5000])
+def test_a_port_that_is_too_large(listen: str) -> None:
+    assert "the port is too large, the last one is 65535" in said("control", "--identity", "x", "--listen", listen)
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["-1"], "Invalid value for 'REPLICAS': expected 0 to 10000, got -1"),
+        (["10001"], "Invalid value for 'REPLICAS': expected 0 to 10000, got 10001"),
+        (["x"], "Invalid value for 'REPLICAS': expected a whole number, got 'x'"),
+        (["1", "--jsn"], "unexpected extra argument (--jsn)"),
+        (["--jsn"], "No such option '--jsn'"),
+        ([], "Missing argument 'REPLICAS'"),
+    ],
+)
+def test_a_number_of_replicas_that_is_none(words: list[str], expected: str) -> None:
+    assert expected in said("ctl", "scale", "hello", *words)
 
 
 @pytest.mark.parametrize("seconds", ["1e-9", "0", "-1", "1e99", "nan"])

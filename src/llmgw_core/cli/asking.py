@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -121,13 +122,18 @@ async def _hear_one(link: Link) -> Any:
 
 
 def watch(seconds: float, render: Callable[[], str]) -> None:
-    """Show again and again, on a cleared screen, until interrupted; a control plane that is away may come back."""
+    """Show again and again until interrupted; a control plane that is away may come back.
+
+    On a cleared screen; in a file or a pipe, each time below a line with the time, and an empty line after it.
+    """
     import time
 
+    is_screen = sys.stdout.isatty()
     while True:
         text = _rendered(render)
         click.clear()
-        if not show(text):
+        now = time.strftime("%Y-%m-%d %H:%M:%SZ", time.gmtime())
+        if not show(text if is_screen else f"{now}\n{text}\n"):
             return
         time.sleep(seconds)
 

@@ -25,7 +25,7 @@ def cert() -> None:
     """Revoke certificates, take it back, and list what is revoked."""
 
 
-@cert.command()
+@cert.command(short_help="Refuse the certificates of NAME.")
 @click.argument("name", default="")
 @serial_option
 @role_option

@@ -55,9 +55,23 @@ def plan(context: Context, catalog: Path, as_json: bool) -> None:
     show(json.dumps(changes, indent=2) if as_json else render_changes(changes))
 
 
-@click.command()
+def _parse_replicas(context: click.Context, parameter: click.Parameter, given: str) -> int:
+    """How many. What else begins with a dash is an option that is not there."""
+    from llmgw_core.model.catalog import MOST_REPLICAS
+
+    if not re.fullmatch(r"-?[0-9]{1,9}", given):
+        if given.startswith("-"):
+            raise click.NoSuchOption(given, ctx=context)
+        raise click.BadParameter(f"expected a whole number, got {given!r}", context, parameter)
+    if not 0 <= int(given) <= MOST_REPLICAS:
+        raise click.BadParameter(f"expected 0 to {MOST_REPLICAS}, got {given}", context, parameter)
+    return int(given)
+
+
+# -1 is a number here, so click is not to look for an option of that name.
+@click.command(context_settings={"ignore_unknown_options": True})
 @click.argument("model")
-@click.argument("replicas", type=click.IntRange(min=0))
+@click.argument("replicas", callback=_parse_replicas)
 @click.pass_obj
 def scale(context: Context, model: str, replicas: int) -> None:
     """Run so many REPLICAS of MODEL, until the next apply says otherwise."""

@@ -36,7 +36,7 @@ def keys() -> None:
     """Make, list and revoke the API keys of users."""
 
 
-@keys.command()
+@keys.command(short_help="Make a key and print it, this once.")
 @click.argument("name")
 @click.option("--expires", callback=_seconds, metavar="DURATION", help="How long it is good: 30d, 12h.")
 @click.option("--model", "models", multiple=True, metavar="MODEL", help="A model that it may use. Without: all.")
