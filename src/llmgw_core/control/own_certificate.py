@@ -6,6 +6,7 @@ old one in use, and is told, also among the events: after its end nobody gets in
 
 from __future__ import annotations
 
+import os
 import ssl
 from datetime import UTC, datetime
 from pathlib import Path
@@ -19,7 +20,7 @@ from llmgw_core.model.identity import Role
 from llmgw_core.net.renewal import finish_replacing, replace_pair
 from llmgw_core.net.tls import CredentialFiles, require_own, server_context
 from llmgw_core.pki.certificate import make_key, make_request
-from llmgw_core.pki.files import certificate_pem, read_certificate
+from llmgw_core.pki.files import BadCredentials, certificate_pem, read_certificate
 from llmgw_core.pki.identity import read_identity
 from llmgw_core.pki.validity import describe_time, expiry_warning, renewal_due
 
@@ -55,9 +56,11 @@ class OwnCertificate:
             await trio.sleep(LOOK_EVERY_S)
 
     def _look(self) -> tuple[int, ...]:
-        """When its files were last changed; 0: one is not there, as while it is replaced."""
-        files = (self.files.certificate, self.files.key)
-        return tuple(each.stat().st_mtime_ns if each.exists() else 0 for each in files)
+        """When its files were last changed; empty: they cannot be looked at, as while one is replaced."""
+        try:
+            return tuple(each.stat().st_mtime_ns for each in (self.files.certificate, self.files.key))
+        except OSError:
+            return ()
 
     def _read_anew(self) -> None:
         self._seen = self._look()
@@ -111,6 +114,9 @@ def renew(authority: Path, files: CredentialFiles, now: datetime) -> None:
     """A new key and certificate, with the names of the last one, in the place of the old ones."""
     from llmgw_core.pki.authority import Authority
 
+    directory = files.certificate.parent
+    if not os.access(directory, os.W_OK):  # else one would be issued, and lost, each hour
+        raise BadCredentials(f"{directory} cannot be written to")
     key = make_key()
     identity = read_identity(read_certificate(files.certificate))
     issued = Authority.open(authority).renew(identity, make_request(key), now)
