@@ -106,4 +106,4 @@ def test_an_engine_that_is_not_there_is_not_among_a_nodes_verdicts() -> None:
     times = {"first_seen": 0.0, "last_seen": 0.0, "days_left": 9, "troubles": []}
     node = {"name": "gpu1", "state": "online", "address": "a", "facts": facts, **times}
     assert "sglang" not in render_nodes([node])
-    assert "engine      sglang is not installed: engine not found: no; where it is, `[engines]`" in render_node(node)
+    assert "engine      sglang is not installed: no; where it is, `[engines]`" in render_node(node)

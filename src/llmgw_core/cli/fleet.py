@@ -150,9 +150,11 @@ def _fabric(fabric: dict[str, Any]) -> str:
 
 
 def _engine_in_full(engine: dict[str, Any]) -> str:
+    from llmgw_core.examine.executable import NOT_FOUND
+
     reason = f": {engine['reason']}" if engine.get("reason") else ""
     if not engine.get("executable"):
-        return f"{engine['engine']} is not installed{reason}; {WAY_ON_A_NODE}"
+        return f"{engine['engine']} is not installed{reason.replace(f' {NOT_FOUND}:', '')}; {WAY_ON_A_NODE}"
     return f"{_engine(engine)}{reason}  [{engine['executable']}]"
 
 
