@@ -209,7 +209,7 @@ def _news(node: Node, new: NodeFacts) -> list[tuple[str, str]]:
         told = ", ".join(f"{each.name} {each.trouble or 'is fine'}" for each in new.fabrics)
         found.append(("fabrics changed", told or "none"))
     if old.engines != new.engines:
-        told = ", ".join(f"{each.engine} {each.version or ''} {each.outcome}" for each in new.engines)
+        told = ", ".join(" ".join(filter(None, (each.engine, each.version, each.outcome))) for each in new.engines)
         found.append(("engines changed", told or "none"))
     return found
 

@@ -65,7 +65,8 @@ async def scale(plane: Plane, operator: str, arguments: Arguments) -> None:
     if not 0 <= replicas <= MOST_REPLICAS:
         raise BadQuestion(f"replicas: expected 0 to {MOST_REPLICAS}, got {replicas}")
     before = plane.deployment.wanted[model]
-    told = plane.event("model scaled", "", f"{model} from {before} to {replicas} by {operator}")
+    how = f"from {before} to {replicas}" if replicas != before else f"to {replicas}, as before"
+    told = plane.event("model scaled", "", f"{model} {how} by {operator}")
     await plane.writer.write(ModelScaled(model, replicas), told)
     plane.deployment.scales[model] = replicas
     plane.deployment.desire_again()
