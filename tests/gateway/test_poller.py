@@ -10,6 +10,7 @@ import pytest
 import trio
 from attrs import define, field
 
+from llmgw_core.gateway import flow as flow_module
 from llmgw_core.gateway.flow import Flow
 from llmgw_core.gateway.poller import MOST_UNSENT, READ, Poller
 
@@ -141,6 +142,25 @@ async def test_what_was_written_goes_out_before_a_connection_ends(driven: Driven
     asker.send(b"x")
     await driven.until(lambda: not answered.is_open)
     assert (reader.recv(100), reader.recv(100)) == (b"the end", b"")
+
+
+@pytest.mark.parametrize("end", ["reset", "ended", "close_when_sent"])
+async def test_nothing_follows_what_goes_out_at_an_end(
+    driven: Driven, end: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else the next answer of a connection would stand within one that was broken off."""
+    monkeypatch.setattr(flow_module, "FULL_BYTES", 3)
+    (asking, answered), (asker, reader) = driven.connect(2)
+    answered.drained = lambda: answered.write(b" and more")  # type: ignore[method-assign]
+
+    def answer() -> None:
+        answered.write(b"a part")
+        getattr(answered, end)()
+
+    asking.told = answer
+    asker.send(b"x")
+    await driven.until(lambda: not answered.is_open)
+    assert (reader.recv(100), reader.recv(100)) == (b"a part", b"")
 
 
 async def test_one_that_is_found_lost_at_the_end_of_a_round_lets_another_write(driven: Driven) -> None:

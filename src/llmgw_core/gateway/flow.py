@@ -89,8 +89,7 @@ class Flow:
 
     def ended(self) -> None:
         """The peer sends no more."""
-        self.flush()
-        self.close()
+        self.close_now()
 
     def unsendable(self) -> None:
         """The peer takes no more."""
@@ -118,11 +117,17 @@ class Flow:
             self.poller.send_soon(self._send_kept)
 
     def close_when_sent(self) -> None:
-        self.flush()
+        self.closing = True
         if self._kept:
-            self.closing = True
+            self.flush()
         else:
             self.close()
+
+    def close_now(self) -> None:
+        """What the peer does not take at once is lost."""
+        self.closing = True  # so that nobody takes its being sent for room for more
+        self.flush()
+        self.close()
 
     def close(self) -> None:
         connection = self.connection
@@ -137,10 +142,9 @@ class Flow:
 
     def reset(self) -> None:
         """Close so that the peer cannot take it for an end."""
-        self.flush()
         if self.connection is not None:
             self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
-            self.close()
+            self.close_now()
 
     def read_on(self, wanted: bool) -> None:
         """Whether to read, or to leave what comes in the kernel, where the peer has to wait."""
