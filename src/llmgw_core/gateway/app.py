@@ -21,7 +21,14 @@ from llmgw_core.gateway.client import Client
 from llmgw_core.gateway.following import Following
 from llmgw_core.gateway.listener import MetricsClient, NewClient, TlsFiles, open_listeners, tell_address
 from llmgw_core.gateway.poller import LINGER_S, Poller
-from llmgw_core.gateway.route_file import Routed, parse_routes, render_routes
+from llmgw_core.gateway.route_file import (
+    ROUTE_FILE,
+    BadRouteFile,
+    Routed,
+    parse_routes,
+    read_routes,
+    render_routes,
+)
 from llmgw_core.gateway.routing import Routing
 from llmgw_core.gateway.serving import StopTimes, serve
 from llmgw_core.gateway.settings import GATEWAY_PORT, DataSettings
@@ -121,8 +128,16 @@ def _run_several(settings: GatewaySettings, name: str, doors: Sequence[Doors]) -
         trio.run(_run_worker, settings, doors[number], child, number)
 
     listeners = [[listener for listener, _ in each] for each in doors]
-    Supervisor(settings.workers, link, work, listeners).run()
+    Supervisor(settings.workers, link, work, listeners, _last_routes(settings.state)).run()
     _log.info("stopped")
+
+
+def _last_routes(state: Path) -> bytes:
+    """So that workers have them before they take a connection; what is wrong with the file, the link says."""
+    with suppress(BadRouteFile):
+        routed = read_routes(state / ROUTE_FILE)
+        return render_routes(routed) if routed is not None else b""
+    return b""
 
 
 async def _run_link(settings: GatewaySettings, name: str, child: Child) -> None:

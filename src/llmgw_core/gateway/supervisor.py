@@ -78,6 +78,8 @@ class Supervisor:
     work: Callable[[Child, int], None]
     listeners: Sequence[Sequence[socket.socket]] = ()
     """By worker."""
+    routes: bytes = b""
+    """What is on the shelf at first."""
     board: Board = field(init=False)
     _places: list[_Place] = field(factory=list)
     _stopping: bool = False
@@ -85,6 +87,7 @@ class Supervisor:
     def run(self) -> None:
         """Until SIGTERM or SIGINT, and all children have ended."""
         self.board, shelf = Board(self.workers), Shelf()
+        shelf.put(self.routes)
         pipes = [_pipe() for _ in range(self.workers)]
         pokes = tuple(write for _, write in pipes)
         supervised, alive = os.pipe()
