@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from llmgw_core.testing.cluster import Cluster, Daemon, running_cluster, wait_until
+from llmgw_core.testing.cluster import Cluster, running_cluster, wait_until
 from llmgw_core.testing.machine import fill, small_disk
 from llmgw_core.testing.running_node import SIM
 from llmgw_core.testing.sim_model import complete, sim_model
@@ -20,13 +20,6 @@ from llmgw_core.testing.sim_model import complete, sim_model
 def _stack() -> Iterator[ExitStack]:
     with ExitStack() as stack:
         yield stack
-
-
-def started(cluster: Cluster, *names: str, words: Sequence[str] = ()) -> dict[str, Daemon]:
-    cluster.start_control()
-    agents = {name: cluster.start_agent(name, *words, gpus=4, fabric="ib-a") for name in names}
-    wait_until(lambda: len(cluster.nodes()) == len(names), "all nodes")
-    return agents
 
 
 def pids(replica: dict[str, Any]) -> list[int]:
@@ -42,7 +35,7 @@ def test_a_full_disk_stops_no_engine_and_fails_the_next_launch_with_its_reason(
     disk = stack.enter_context(small_disk(tmp_path / "disk", "8m"))
     with running_cluster(tmp_path / "cluster") as cluster:
         cluster.agent_state("n1").symlink_to(disk)
-        started(cluster, "n1")
+        cluster.start_all("n1")
         cluster.apply(sim_model("m"))
         before = cluster.wait_for_replica("m/1")
         fill(disk / "filler")
@@ -88,7 +81,7 @@ def test_an_engine_that_loses_a_flag_goes_on_where_it_runs_and_is_refused_where_
     install("s/nothing/nothing/")
     engine = ("--engine", f"llmgw-sim={program}")
     with running_cluster(tmp_path / "cluster") as cluster:
-        agents = started(cluster, "n1", words=engine)
+        agents = cluster.start_all("n1", words=engine)
         cluster.apply(sim_model("m", "--load-time", "0.1"))
         cluster.wait_for_replica("m/1")
         before = cluster.replica("m/1")

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import re
 import signal
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from llmgw_core.testing.cluster import Cluster, Daemon, running_cluster, wait_until
+from llmgw_core.testing.cluster import Cluster, running_cluster, wait_until
 from llmgw_core.testing.machine import running_network
 from llmgw_core.testing.sim_model import complete, sim_model
 
@@ -22,13 +22,6 @@ PACE = {"heartbeat_s": 1.0, "lost_after_s": 6.0}
 def _stack() -> Iterator[ExitStack]:
     with ExitStack() as stack:
         yield stack
-
-
-def started(cluster: Cluster, *names: str, words: Sequence[str] = ()) -> dict[str, Daemon]:
-    cluster.start_control()
-    agents = {name: cluster.start_agent(name, *words, gpus=4, fabric="ib-a") for name in names}
-    wait_until(lambda: len(cluster.nodes()) == len(names), "all nodes")
-    return agents
 
 
 def pids(replica: dict[str, Any]) -> list[int]:
@@ -99,7 +92,7 @@ def ready(cluster: Cluster, *ids: str, above: int = 0) -> list[dict[str, Any]]:
 def test_when_many_nodes_fall_silent_at_once_nothing_moves_and_the_reason_is_shown(tmp_path: Path) -> None:
     """F09."""
     with running_cluster(tmp_path, **PACE) as cluster:
-        agents = started(cluster, "n1", "n2", "n3", "n4")
+        agents = cluster.start_all("n1", "n2", "n3", "n4")
         models = sim_model("m", replicas=4) + sim_model("g", nodes=2, gpus_per_node=2)
         cluster.offer(models)
         cluster.apply(models, "--wait")

@@ -94,13 +94,19 @@ def marker_of(root_pem: bytes) -> str:
     return whole[-1] if whole else lines[-1]
 
 
-def parse_probe(text: str, now_s: float) -> Machine | None:
-    """`None`: that is not what the script prints. `now_s`: this host's clock when it was asked."""
-    said: dict[str, list[str]] = defaultdict(list)
+def _said(text: str) -> defaultdict[str, list[str]]:
+    """Its values, by name."""
+    said = defaultdict[str, list[str]](list)
     for line in text.splitlines():
         name, joint, value = line.partition("=")
         if joint:
             said[name].append(value.strip())
+    return said
+
+
+def parse_probe(text: str, now_s: float) -> Machine | None:
+    """`None`: that is not what the script prints. `now_s`: this host's clock when it was asked."""
+    said = _said(text)
     if said["whole"] != ["yes"]:
         return None
     one = {name: values[0] for name, values in said.items() if values}

@@ -190,6 +190,13 @@ class Cluster:
         command = [*prefix, LLMGW, "agent", *where, *what, *self._ports(number), *more, *words]
         return self._start(name, command, {"PATH": OUR_PATH, **(environment or {})})
 
+    def start_all(self, *names: str, words: Sequence[str] = ()) -> dict[str, Daemon]:
+        """A control plane, and nodes of four GPUs and one fabric; all of them are there."""
+        self.start_control()
+        agents = {name: self.start_agent(name, *words, gpus=4, fabric="ib-a") for name in names}
+        wait_until(lambda: len(self.nodes()) == len(names), "all nodes")
+        return agents
+
     def start_gateway(self, name: str, *words: str, state: Path | None = None, ready: bool = True) -> Gateway:
         """It asks for keys unless the `words` say otherwise; again at the same address, if there was one."""
         if not (self.pki / f"{name}.crt").exists():
