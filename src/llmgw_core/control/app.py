@@ -10,7 +10,6 @@ import signal
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
-from importlib.metadata import version
 from pathlib import Path
 
 import trio
@@ -99,7 +98,6 @@ async def _serve(
     except OSError as error:
         where = f"{settings.host or '*'}:{settings.port}"
         raise LlmgwError(f"cannot listen on {where}: {error.strerror or error}") from error
-    await plane.writer.write(plane.event("control plane started", "", f"release {version('llmgw-core')}"))
     room = Room()
     allow_many_connections()
     calm_down()

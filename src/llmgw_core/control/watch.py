@@ -6,6 +6,7 @@ Rules: what the control plane has slept itself is told too, and is nobody's sile
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from importlib.metadata import version
 
 import trio
 
@@ -23,6 +24,7 @@ KEEP_EVERY_S = 30.0
 
 
 async def watch_nodes(plane: Plane) -> None:
+    await _store(plane, [plane.event("control plane started", "", f"release {version('llmgw-core')}")])
     kept, keys = plane.now(), KeyWatch()
     while True:
         keys.look(plane)
