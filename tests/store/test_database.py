@@ -32,6 +32,7 @@ from llmgw_core.store.reading import (
     read_nodes,
     read_revocations,
 )
+from llmgw_core.store.statement import KEPT_EVENTS
 
 CONNECTED = NodeConnected("gpu1", "node", "aa", "key-a", 9000.0, "10.0.0.1:5", "i1", 100.0)
 REPORTED = NodeReported("gpu1", "i1", 1, '{"a":1}', 101.0)
@@ -133,6 +134,11 @@ def test_events_oldest_first_the_last_ones_of_one_node_after_one_that_is_known(d
     assert [event.reason for event in read_events(database, node="gpu1")] == ["1", "3", "5"]
     assert [event.reason for event in read_events(database, after=4)] == ["4", "5"]
     assert read_events(database, after=6) == ()
+
+
+def test_the_last_events_are_kept(database: Database) -> None:
+    database.commit([EventHappened("k", "", "", float(number)) for number in range(KEPT_EVENTS + 3)])
+    assert database.read("SELECT count(*), min(at), max(at) FROM event")[0][:] == (KEPT_EVENTS, 3.0, KEPT_EVENTS + 2.0)
 
 
 # groups

@@ -29,6 +29,8 @@ from llmgw_core.store.change import (
     SerialUnrevoked,
 )
 
+KEPT_EVENTS = 100_000
+"""The oldest beyond them go, so that a fleet that flaps for years fills no disk: some 20 MB."""
 _CERTIFICATE = (
     "INSERT OR IGNORE INTO certificate (serial, role, name, until, first_seen)"
     " VALUES (:serial, :role, :name, :until, :now)"
@@ -80,5 +82,8 @@ STATEMENTS: Mapping[type[Change], tuple[str, ...]] = {
         " VALUES (:id, :name, :digest, :now, :by, :expires, :models, :rpm, :concurrent)",
     ),
     KeyRevoked: ("UPDATE user_key SET revoked = :now WHERE id = :id AND revoked IS NULL",),
-    EventHappened: ("INSERT INTO event (at, node, kind, reason) VALUES (:now, :node, :kind, :reason)",),
+    EventHappened: (
+        "INSERT INTO event (at, node, kind, reason) VALUES (:now, :node, :kind, :reason)",
+        f"DELETE FROM event WHERE id <= last_insert_rowid() - {KEPT_EVENTS}",  # noqa: S608 - a number of ours
+    ),
 }
