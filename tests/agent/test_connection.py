@@ -42,6 +42,7 @@ class Peer:
     """The control plane's end, and as `say` and `hear` the agent's."""
 
     said: list[Message] = field(factory=list)
+    while_saying: Callable[[Message], None] = lambda _: None
     _wake: trio.Event = field(factory=trio.Event)
     _orders: Any = field(factory=lambda: trio.open_memory_channel[Message](100))
 
@@ -51,6 +52,7 @@ class Peer:
         self._wake = trio.Event()
         if isinstance(message, Heartbeat):
             self.order(HeartbeatSeen(message.number))
+        self.while_saying(message)
         await trio.lowlevel.checkpoint()
 
     async def hear(self) -> Message:
@@ -75,8 +77,10 @@ def settings(state: Path) -> AgentSettings:
 
 
 @asynccontextmanager
-async def linked(connection: Connection, heartbeat_s: float = 1.0) -> AsyncIterator[Peer]:
-    peer = Peer()
+async def linked(
+    connection: Connection, heartbeat_s: float = 1.0, while_saying: Callable[[Message], None] = lambda _: None
+) -> AsyncIterator[Peer]:
+    peer = Peer(while_saying=while_saying)
     async with trio.open_nursery() as nursery:
         peer.order(Welcome(1, heartbeat_s))
         nursery.start_soon(connection._talk, cast(Link, peer))
@@ -147,3 +151,15 @@ async def test_many_changes_at_once_are_said_together_and_delay_no_heartbeat(tmp
         peer.said.clear()
         with trio.fail_after(2):
             await peer.wait(lambda said: isinstance(said, Heartbeat))
+
+
+async def test_what_changes_while_the_snapshot_is_on_its_way_is_reported_too(tmp_path: Path) -> None:
+    async with running_node(tmp_path) as node:
+        connection = connection_of(node, tmp_path)
+
+        def change(said: Message) -> None:
+            if isinstance(said, Report):
+                connection.picture.change(disk_free_mib=1024)
+
+        async with linked(connection, while_saying=change) as peer:
+            await peer.wait(lambda said: isinstance(said, Report) and said.facts.disk_free_mib == 1024)

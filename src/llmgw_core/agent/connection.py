@@ -18,6 +18,7 @@ from attrs import define, field
 from llmgw_core.agent.facts import Picture
 from llmgw_core.agent.runtime import Runtime
 from llmgw_core.agent.settings import AgentSettings
+from llmgw_core.model.node import NodeFacts
 from llmgw_core.model.shard import ShardStatus
 from llmgw_core.net.calling import beat, call_for_ever, greet, hear
 from llmgw_core.net.link import Link, LinkClosed
@@ -56,7 +57,7 @@ class Connection:
     """Keeps the new certificate; whether the link is to be made anew with it."""
     end: AgentEnd = field(factory=AgentEnd)
     instance: str = field(factory=lambda: os.urandom(8).hex())
-    _said: object = None
+    _said: NodeFacts | None = None
     _heard: int = 0
     """The number of the last order on this link."""
     _ordered: trio.Event = field(factory=trio.Event)
@@ -76,8 +77,7 @@ class Connection:
             for report in unacknowledged:
                 await link.say(report)
             if not unacknowledged:
-                await link.say(self.end.report(self.picture.facts))
-                self._said = self.picture.facts
+                await self._say_facts(link, self.picture.facts)
             self._heard = 0
             nursery.start_soon(self._tell_shards, link)
             nursery.start_soon(self._hear, link, heartbeat_s, nursery)
@@ -108,9 +108,11 @@ class Connection:
 
     async def _report(self, link: Link) -> None:
         while True:
-            facts = await self.picture.wait_other_than(self._said)  # type: ignore[arg-type]
-            self._said = facts
-            await link.say(self.end.report(facts))
+            await self._say_facts(link, await self.picture.wait_other_than(self._said))
+
+    async def _say_facts(self, link: Link, facts: NodeFacts) -> None:
+        self._said = facts  # and not what the picture is once they are on their way
+        await link.say(self.end.report(facts))
 
     async def _tell_shards(self, link: Link) -> None:
         """All of them, at once and whenever one changed or an order was heard."""
