@@ -8,7 +8,7 @@ ENGINES := vllm sglang llamacpp sim
 DISTRIBUTIONS := . $(ENGINES:%=plugins/%)
 PROJECTS := pyproject.toml $(ENGINES:%=plugins/%/pyproject.toml)
 
-.PHONY: demo test check format bench bench-peers engines engines-vllm surfaces wheels release release-lock release-check clean
+.PHONY: demo test races check format bench bench-peers engines engines-vllm surfaces wheels release release-lock release-check clean
 
 # Show the main job on real input.
 demo: $(VENV)/.installed
@@ -17,6 +17,10 @@ demo: $(VENV)/.installed
 # Most tests wait for processes: more files at a time than two cores, each in one process, the longest first.
 test: $(VENV)/.developing
 	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
+
+# The same while processes are paused at random: for whoever looks for a race.
+races: $(VENV)/.developing
+	$(BIN)/python tools/pauses.py $(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
 
 # Lint, types, layers.
 check: $(VENV)/.developing
