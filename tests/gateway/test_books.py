@@ -142,6 +142,7 @@ async def test_the_metrics_can_be_read_and_are_right() -> None:
 
 async def test_histograms_add_up() -> None:
     async with a_gateway() as rig:
+        rig.clock.runs = True
         engine = await rig.engine([answer()])
         await rig.route(engine)
         for _ in range(7):
@@ -191,6 +192,7 @@ async def test_each_request_is_a_line_of_json(tmp_path: Path) -> None:
     path = tmp_path / "access.log"
     log = AccessLog(path)
     async with a_gateway(log=log, authenticates=True) as rig:
+        rig.clock.runs = True
         rig.nursery.start_soon(log.write_for_ever)
         bad = await rig.engine([Act.CLOSE])
         good = await rig.engine([answer(PLAIN)])

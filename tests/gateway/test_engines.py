@@ -24,6 +24,7 @@ from llmgw_core.testing.gateway_rig import (
     stream_head,
     wish,
 )
+from llmgw_core.testing.running_node import free_port
 
 EITHER_POLLER = pytest.mark.parametrize("portable", [False, True], ids=["epoll", "poll"])
 GOOD = answer()
@@ -47,9 +48,7 @@ def blackhole() -> Iterator[Target]:
 
 
 def _refusing() -> Target:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return Target("m/9", 1, "127.0.0.1", probe.getsockname()[1])
+    return Target("m/9", 1, "127.0.0.1", free_port())
 
 
 async def test_a_connection_is_used_again() -> None:

@@ -35,6 +35,7 @@ from llmgw_core.testing.gateway_rig import (
     user_key,
     wish,
 )
+from llmgw_core.testing.running_node import free_port
 
 GOOD = answer()
 
@@ -272,9 +273,7 @@ async def test_so_does_one_where_a_replica_fails_and_its_end_fails_too(
     logger = logging.getLogger("llmgw.gateway")
     async with a_gateway() as rig:
         handlers, logger.handlers = logger.handlers, []
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            gone = Target("m/9", 1, "127.0.0.1", probe.getsockname()[1])
+        gone = Target("m/9", 1, "127.0.0.1", free_port())
         late, good = await rig.engine([Act.SILENCE]), await rig.engine([GOOD])
         target = gone if where == "as it connects" else late.target
         rig.take(ModelRoute("m", targets=(target,)), ModelRoute("good", targets=(good.target,)))
