@@ -26,6 +26,7 @@ from llmgw_core.testing.light_agent import LightAgent
 from llmgw_core.testing.machine import Network, fill, running_network, small_disk
 
 HOUR_S = 3600
+DRIPS = 100
 
 
 @pytest.fixture
@@ -45,6 +46,11 @@ def stored_report(cluster: Cluster, name: str) -> int:
         return int(number)
 
 
+def reporters(cluster: Cluster) -> set[str]:
+    """The nodes that have looked at their machines, and have told."""
+    return {event["node"] for event in cluster.events("node reported")}
+
+
 async def test_a_killed_control_plane_loses_nothing_and_everybody_comes_back(cluster: Cluster) -> None:
     """F07, F35."""
     control = cluster.start_control()
@@ -52,6 +58,7 @@ async def test_a_killed_control_plane_loses_nothing_and_everybody_comes_back(clu
     light = cluster.light_agent(1, "light")
     gpu1.wait_for("INFO connected ")
     gpu2.wait_for("INFO connected ")
+    wait_until(lambda: reporters(cluster) == {"gpu1", "gpu2"}, "both have reported")
     async with light.talk() as link:
         await light.report(link, evolve(light.facts, disk_free_mib=1024))
     assert "revoked" in cluster.ctl("cert", "revoke", "gpu2")
@@ -107,7 +114,7 @@ async def test_two_hundred_agents_come_back_at_once_and_an_operator_is_answered(
     alone_s = trio.current_time() - begun  # most of it is Python's own start, and the machine's other work
     for _ in range(2):
         async with trio.open_nursery() as nursery:
-            back = _Back(len(agents))
+            back = _Back(len(agents), cluster.heartbeat_s)
             for agent in agents:
                 nursery.start_soon(back.stay, agent)
             slowest = 0.0
@@ -117,24 +124,30 @@ async def test_two_hundred_agents_come_back_at_once_and_an_operator_is_answered(
                     await trio.to_thread.run_sync(partial(cluster.ctl, "nodes"))
                     slowest = max(slowest, trio.current_time() - begun)
             assert slowest - alone_s < max(10.0, 10 * alone_s)
-            states = await trio.to_thread.run_sync(cluster.nodes)
-            assert [node["state"] for node in states.values()] == ["online"] * len(agents)
+            await trio.to_thread.run_sync(wait_until, partial(all_online, cluster, len(agents)), "all of them online")
             nursery.cancel_scope.cancel()
 
 
-class _Back:
-    """Who is connected."""
+def all_online(cluster: Cluster, many: int) -> bool:
+    return [node["state"] for node in cluster.nodes().values()] == ["online"] * many
 
-    def __init__(self, wanted: int) -> None:
+
+class _Back:
+    """Who is connected, and stays heard as agents do: however long the last one takes, the first is no suspect."""
+
+    def __init__(self, wanted: int, heartbeat_s: float) -> None:
         self.missing = wanted
+        self.heartbeat_s = heartbeat_s
         self.all = trio.Event()
 
     async def stay(self, agent: LightAgent) -> None:
-        async with agent.talk():
+        async with agent.talk() as link:
             self.missing -= 1
             if not self.missing:
                 self.all.set()
-            await trio.sleep_forever()
+            while True:
+                await trio.sleep(self.heartbeat_s)
+                await agent.beat(link)
 
 
 async def test_slow_and_idle_callers_keep_no_agent_out(cluster: Cluster) -> None:
@@ -142,16 +155,24 @@ async def test_slow_and_idle_callers_keep_no_agent_out(cluster: Cluster) -> None
     light = cluster.light_agent(1, "light")
     async with trio.open_nursery() as nursery:
         idle = [await trio.open_tcp_stream(cluster.host, cluster.port) for _ in range(500)]
-        for _ in range(100):
+        for _ in range(DRIPS):
             await nursery.start(drip, cluster)
+        nursery.start_soon(keep_calling, cluster, idle)
         with trio.fail_after(DEADLINE_S):
             async with light.talk() as link:
                 await light.beat(link)
                 assert (await trio.to_thread.run_sync(cluster.nodes))["light"]["facts"]
-        assert len(control.lines("handshake too slow")) < len(idle), "while others were still there"
+        assert len(control.lines("handshake too slow")) < len(idle) + DRIPS, "while others were still there"
         nursery.cancel_scope.cancel()
     for stream in idle:
         await trio.aclose_forcefully(stream)
+
+
+async def keep_calling(cluster: Cluster, idle: list[trio.SocketStream]) -> None:
+    """One more that says nothing, again and again: some are there however long the others take to be let in."""
+    while True:
+        await trio.sleep(0.5)
+        idle.append(await trio.open_tcp_stream(cluster.host, cluster.port))
 
 
 async def drip(cluster: Cluster, task_status: trio.TaskStatus[None]) -> None:
@@ -211,7 +232,7 @@ async def test_a_full_disk_is_said_and_nothing_breaks(tmp_path: Path) -> None:
         control = cluster.start_control()
         gpu1 = cluster.start_agent("gpu1")
         gpu1.wait_for("INFO connected ")
-        wait_until(lambda: cluster.nodes()["gpu1"]["facts"], "facts")
+        wait_until(lambda: reporters(cluster), "all that it has looked at")
         light, new = cluster.light_agent(1, "light"), cluster.light_agent(2, "new")
         async with light.talk() as link:
             fill(disk / "filler")
@@ -355,7 +376,7 @@ def test_a_link_that_is_cut_either_way_is_noticed_by_both_sides_and_made_again(
 ) -> None:
     """F06. Nobody gets a word from TCP: both ends have a half-open connection."""
     hub = network.inside("hub")
-    pace = {"heartbeat_s": 1.0, "lost_after_s": 6.0}
+    pace = {"heartbeat_s": 2.0, "lost_after_s": 12.0}  # of a shorter silence a machine that is busy would be the cause
     with running_cluster(tmp_path, host=network.address, port=7443, **pace) as cluster:
         control = cluster.start_control(prefix=hub)
         agents = {node: cluster.start_agent(node, prefix=network.inside(node)) for node in network.nodes}
@@ -366,11 +387,11 @@ def test_a_link_that_is_cut_either_way_is_noticed_by_both_sides_and_made_again(
         network.cut_from_control("gone")
         network.cut_to_control("gone")
         for node, agent in agents.items():
-            assert "nothing was heard for 3 s" in agent.wait_for("not connected")
+            assert "nothing was heard for 6 s" in agent.wait_for("not connected")
             control.wait_for(f"node disconnected node={node} ")
             control.wait_for(f"node lost node={node} ")
         for node in ("mute", "gone"):
-            assert "nothing was heard for 6 s" in control.wait_for(f"node disconnected node={node} ")
+            assert "nothing was heard for 12 s" in control.wait_for(f"node disconnected node={node} ")
         for node in network.nodes:
             network.heal(node)
         for node, agent in agents.items():

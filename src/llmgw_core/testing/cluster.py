@@ -289,12 +289,15 @@ class Cluster:
     def wait_for_replica(
         self, id: str, state: str = "ready", above: int = -1, deadline_s: float = DEADLINE_S
     ) -> dict[str, Any]:
-        """The replica, as soon as it is in that state, in a generation above that one."""
+        """The replica, as soon as it is in that state, in a generation above that one.
+
+        `ready` is what is seen now; what was decided of it, and is among the events, comes a moment later: with it.
+        """
 
         def found() -> dict[str, Any] | None:
             replica = self.replicas().get(id)
             reached = replica is not None and replica["state"] == state and replica["generation"] > above
-            return replica if reached else None
+            return replica if reached and (state != "ready" or replica["ready_at"]) else None
 
         try:
             what = f"{id} {state} in a generation above {above}"
