@@ -49,8 +49,7 @@ async def serve_agent(plane: Plane, visit: Visit) -> None:
     if isinstance(answer, Refused):
         raise NotLetIn(answer.reason)
     with trio.CancelScope() as scope:
-        connection = await _let_in(plane, visit, scope)
-        node = plane.fleet.nodes[visit.identity.name]
+        node, connection = await _let_in(plane, visit, scope)
         try:
             await connection.say(answer)
             await _converse(plane, node, connection, end)
@@ -64,7 +63,7 @@ async def serve_agent(plane: Plane, visit: Visit) -> None:
                 await _see_off(plane, node, connection)
 
 
-async def _let_in(plane: Plane, visit: Visit, scope: trio.CancelScope) -> Connection:
+async def _let_in(plane: Plane, visit: Visit, scope: trio.CancelScope) -> tuple[Node, Connection]:
     fleet, name = plane.fleet, visit.identity.name
     fleet.moved += 1
     caller = Caller(name, visit.key, visit.address, visit.hello.instance)
@@ -88,7 +87,7 @@ async def _let_in(plane: Plane, visit: Visit, scope: trio.CancelScope) -> Connec
         since=visit.since,
         until=visit.until,
     )
-    _place(fleet, visit, connection, plane.now())
+    placed = _place(fleet, visit, connection, plane.now())
     try:
         await plane.writer.write(*_changes_at_entry(plane, visit, decided))
     except BaseException:  # cancelled, too: a revocation may come in this moment
@@ -99,14 +98,14 @@ async def _let_in(plane: Plane, visit: Visit, scope: trio.CancelScope) -> Connec
             # Whoever reads the log sees both addresses (F12).
             here, there = older.caller.address, visit.address
             await older.end(f"node {name}: the connection from {here} is replaced by a newer one from {there}")
-    return connection
+    return placed, connection
 
 
-def _place(fleet: Fleet, visit: Visit, connection: Connection, now: float) -> None:
+def _place(fleet: Fleet, visit: Visit, connection: Connection, now: float) -> Node:
     """The node has this connection from now on; its facts and, for the same instance, its numbering stay."""
     old = fleet.nodes.get(visit.identity.name)
     same_instance = old is not None and old.instance == visit.hello.instance
-    fleet.nodes[visit.identity.name] = Node(
+    placed = fleet.nodes[visit.identity.name] = Node(
         name=visit.identity.name,
         serial=visit.serial,
         key_fingerprint=visit.key,
@@ -121,6 +120,7 @@ def _place(fleet: Fleet, visit: Visit, connection: Connection, now: float) -> No
         stores=old.stores if old else Allowance(),
         announced=NodeState.ONLINE,
     )
+    return placed
 
 
 def _put_back(fleet: Fleet, connection: Connection, node: Node | None) -> None:
@@ -233,17 +233,16 @@ async def _answer(plane: Plane, node: Node, connection: Connection, message: Mes
 
 async def _see_off(plane: Plane, node: Node, connection: Connection) -> None:
     connection.live = False
+    node.connection = None  # also where a newer one has taken its place: `_put_back` may bring this node back
     for check in tuple(connection.checks.values()):
         connection.finish(check)
     for read in connection.reads.values():
         read.finish()
     plane.deployment.look_again()
-    current = plane.fleet.nodes.get(node.name)
     why = connection.why_closed or "the connection is gone"
-    if current is None or current.connection is not connection:
+    if plane.fleet.nodes.get(node.name) is not node:
         log.info("superseded connection ended", extra={"node": node.name, "reason": why})
         return
-    current.connection = None
     try:
         await plane.writer.write(plane.event("node disconnected", node.name, why))
     except LlmgwError as error:

@@ -55,7 +55,7 @@ async def _plan_once(plane: Plane, nursery: trio.Nursery) -> float:
         log.error("not stored, and so not done", extra={"reason": str(error)})
         return plane.now() + RETRY_S
     plane.deployment.decided = desired
-    if plane.deployment.catalog is not None:
+    if world.catalog is not None:  # of this world: a first one that was applied meanwhile has no routes yet
         plane.routes.publish(decision.routes, plane.deployment.created)
     _tell(plane, decision, nursery)
     return inf if decision.look_again_at is None else decision.look_again_at

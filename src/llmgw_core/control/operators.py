@@ -6,6 +6,7 @@ Rules: an order is stored before it is answered; what cannot be done is one line
 from __future__ import annotations
 
 from collections.abc import Awaitable
+from contextlib import nullcontext
 from typing import Any
 
 import trio
@@ -28,6 +29,8 @@ NOTICE_S = 0.5
 """How often it is looked whether who asked is still there."""
 WAITING = ("engine-check", "log", "plan", "plan-drain", "explain")
 """What only waits for somebody else, and ends with the link of who asked; all else is carried through."""
+CHANGING = ("apply", "scale", "drain", "undrain", "rollout", "rollback", "remove-node")
+"""One at a time: they look at what is desired, store, and then change it in memory."""
 IDLE_S = 600.0
 """An operator's link that asks nothing is closed after this."""
 
@@ -92,9 +95,17 @@ async def _answer(plane: Plane, connection: Connection, ask: Ask) -> Answer | Fa
     log.info("asked", extra={"operator": connection.identity.name, "what": ask.what})
     try:
         answer = operation(plane, connection.identity.name, ask.arguments)
-        return Answer(ask.id, await (_while_asked(connection, answer) if ask.what in WAITING else answer))
+        carried = _while_asked(connection, answer) if ask.what in WAITING else _carry_through(plane, ask.what, answer)
+        return Answer(ask.id, await carried)
     except LlmgwError as error:
         return Failed(ask.id, clipped(str(error), FAILED_CHARACTERS))
+
+
+async def _carry_through(plane: Plane, what: str, operation: Awaitable[Any]) -> Any:
+    """The operation's answer. A link that is closed in the midst of it leaves nothing stored that memory has not."""
+    with trio.CancelScope(shield=True):
+        async with plane.changing if what in CHANGING else nullcontext():
+            return await operation
 
 
 async def _while_asked(connection: Connection, operation: Awaitable[Any]) -> Any:

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable
 from pathlib import Path
 
+import trio
 from attrs import field, frozen
 
 from llmgw_core.control.deployment import Deployment
@@ -34,6 +35,9 @@ class Plane:
     deployment: Deployment = field(factory=Deployment)
     keys: dict[str, StoredKey] = field(factory=dict)
     """By id, all API keys of users that were ever made; as in the store."""
+    changing: trio.Lock = field(factory=trio.Lock)
+    """Held by the operator's order that changes what is desired: so that the last one in the store is the last one in
+    memory, whoever of two is woken first."""
     routes: RoutesBook = field(init=False)
 
     @routes.default

@@ -61,12 +61,14 @@ async def unrevoke(plane: Plane, operator: str, arguments: Arguments) -> list[st
     found = [each.serial for each in plane.fleet.revoked.values() if _matches(each, name, serial)]
     if name:
         found = _of_one_role(plane, name, found, role)
+    meant = {each: plane.fleet.revoked[each] for each in found}
     if not found:
         raise BadQuestion(f"nothing is revoked under {serial or name!r}; `llmgw ctl cert list` shows what is")
     changes = [SerialUnrevoked(each) for each in found]
     await plane.writer.write(*changes, plane.event("revocation taken back", name, f"by {operator}: {', '.join(found)}"))
-    for each in found:
-        plane.fleet.revoked.pop(each, None)
+    for each, revocation in meant.items():
+        if plane.fleet.revoked.get(each) is revocation:  # else it was revoked again meanwhile
+            del plane.fleet.revoked[each]
     return found
 
 
@@ -146,7 +148,9 @@ async def _carry_out(plane: Plane, order: _Order) -> list[str]:
 
 def _mark(plane: Plane, order: _Order, serials: Iterable[str]) -> None:
     for each in serials:
-        plane.fleet.revoked.setdefault(each, Revocation(each, order.name, order.now, order.by, order.reason))
+        made = Revocation(each, order.name, order.now, order.by, order.reason)
+        # Another object, though it says the same: an earlier one may be being taken back.
+        plane.fleet.revoked[each] = attrs.evolve(plane.fleet.revoked.get(each, made))
 
 
 async def _close_and_store(plane: Plane, order: _Order) -> list[str]:
