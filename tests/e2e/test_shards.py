@@ -159,6 +159,7 @@ async def test_a_failed_one_is_told_until_it_is_stopped(tmp_path: Path) -> None:
         assert status.failure is not None
         assert status.failure.exit == "exit code 1"
         assert "crash" in status.failure.log_tail
+        await wait_until(lambda: FAILED in node.phases(launch), "it told")
         assert node.phases(launch)[-2:] == [ShardPhase.STOPPING, FAILED]
         first = await node.runtime.read_log(ReadLog(1, launch.replica, 0, first_failure=True))
         await node.stop(launch)
@@ -189,6 +190,7 @@ async def test_what_a_killed_front_process_leaves_behind_is_gone_before_it_has_f
     launch = a_launch()
     async with running_node(tmp_path / "agent", sim=sim) as node:
         status = await node.ready(launch)
+        await wait_until(lock.exists, "what it leaves behind")
         _, family = await node.runtime.shards._attempts[launch.replica, 0, 1].family.look()
         assert any(not each.marker for each in family)
         assert len(family) > 1
@@ -417,7 +419,7 @@ async def test_requests_in_flight_end_before_the_engine_is_told_to_stop(tmp_path
         assert not stream.ended
         tokens.release()
         await wait_until(lambda: node.status(launch) is None, "the shard gone")
-        assert stream.ended
+        await wait_until(lambda: stream.ended, "its end")
         assert stream.text.rstrip().endswith("data: [DONE]")
 
 
@@ -447,6 +449,15 @@ async def test_a_stop_wins_in_every_phase(tmp_path: Path) -> None:
             await node.stop(launch)
             assert marked_processes(tmp_path) == ()
         assert not any(status.failure for statuses in node.seen for status in statuses)
+
+
+async def test_what_is_only_prepared_and_told_to_stop_is_not_told_as_started(tmp_path: Path) -> None:
+    launch = a_launch()
+    async with running_node(tmp_path) as node:
+        node.run(launch, stage=Stage.PREPARE)
+        await node.wait(launch, ShardPhase.PREPARED)
+        await node.stop(launch)
+        assert node.phases(launch)[-2:] == [ShardPhase.PREPARED, ShardPhase.STOPPING]
 
 
 async def test_a_disk_that_takes_nothing_fails_the_launch_with_the_reason(tmp_path: Path) -> None:

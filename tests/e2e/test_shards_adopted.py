@@ -14,6 +14,7 @@ import pytest
 import trio
 from attrs import define, evolve
 
+from llmgw_core.agent import family
 from llmgw_core.agent.processes import AGENT_VARIABLE, SHARD_VARIABLE, lives
 from llmgw_core.agent.surroundings import find_strays, held_gpus
 from llmgw_core.model.catalog import Sidecar
@@ -110,6 +111,29 @@ async def test_a_start_that_had_not_come_to_the_engine_begins_anew(tmp_path: Pat
         assert not before & {each.id for each in marked_processes(tmp_path)}
 
 
+async def test_a_launch_that_is_renewed_while_its_start_begins_anew_stays_renewed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(family, "SIDECAR_GRACE_S", 0.5)
+    held = tmp_path / "held"
+    held.touch()
+    waits = f"trap '' TERM; [ -e {held} ] || touch {{directory}}/up; while :; do sleep 0.1; done"
+    launch = a_launch(sidecars={"waits": Sidecar(command=("sh", "-c", waits), ready_file="{directory}/up")})
+    profile = launch.offer.profile
+    patient = evolve(profile, health=evolve(profile.health, in_flight_s=profile.health.in_flight_s + 1))
+    renewed = evolve(launch, offer=evolve(launch.offer, profile=patient))
+    async with running_node(tmp_path, leave=True) as node:
+        node.run(launch)
+        await wait_until(lambda: len(marked_processes(tmp_path)) >= 2, "a sidecar")
+    held.unlink()
+    async with running_node(tmp_path) as node:
+        await wait_until(lambda: "asked to end" in node.reason(launch), "the old sidecar is being ended")
+        node.run(renewed)
+        await node.wait(launch, READY)
+        (attempt,) = node.runtime.shards._attempts.values()
+        assert attempt.kept.order.launch == renewed
+
+
 @pytest.mark.parametrize("phase", [STARTING, READY, STOPPING])
 async def test_a_killed_reaper_fails_its_shard_and_leaves_nothing(tmp_path: Path, phase: ShardPhase) -> None:
     loading = ("--load-time", "30") if phase is STARTING else ()
@@ -160,7 +184,7 @@ async def test_a_reaper_that_was_killed_while_no_agent_ran_fails_its_shard(tmp_p
     async with running_node(tmp_path, leave=True) as node:
         await node.ready(launch)
         os.kill(reaper_of(node, launch), signal.SIGKILL)
-    assert len(marked_processes(tmp_path)) == 1
+    await wait_until(lambda: len(marked_processes(tmp_path)) == 1, "the reaper's end")
     async with running_node(tmp_path) as node:
         status = await node.wait(launch, FAILED)
         assert status.failure is not None

@@ -50,6 +50,7 @@ class Wanted(IntEnum):
     GONE = 2
 
 
+_ENDING = (ShardPhase.STOPPING, ShardPhase.FAILED)
 WANTED = {Stage.PREPARE: Wanted.PREPARED, Stage.RUN: Wanted.RUNNING}
 
 
@@ -134,6 +135,9 @@ class Attempt:
         self.want(Wanted.GONE)
 
     def show(self, phase: ShardPhase, reason: str = "") -> None:
+        """Once it is to be gone, a step that is not cancelled yet shows nothing any more."""
+        if self.wanted is Wanted.GONE and phase not in _ENDING:
+            return
         if (phase, reason) != (self.kept.phase, self.reason):
             self.kept, self.reason = evolve(self.kept, phase=phase), reason
             self.changed()

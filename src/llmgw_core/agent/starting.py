@@ -130,7 +130,7 @@ async def attach(attempt: Attempt, nursery: trio.Nursery) -> bool:
         return True
     await attempt.family.end(Stop())
     attempt.family.kin, attempt.family.link = Kinship(attempt.marker), None
-    attempt.kept = evolve(kept, reaper=None, fronts={})
+    attempt.kept = evolve(attempt.kept, reaper=None, fronts={})  # it may have been renewed meanwhile
     return False
 
 
