@@ -115,7 +115,8 @@ async def test_it_outlives_who_asked_and_remembers(tmp_path: Path) -> None:
 async def test_it_ends_when_it_is_told_and_nothing_is_left(tmp_path: Path) -> None:
     async with reaper(tmp_path) as link:
         me = (await link.state()).id
-        tail = await run(link, tmp_path, "setsid sh -c 'echo $$; exec sleep 60' & sleep 0.1")
+        child = "setsid sh -c 'echo $$; touch told; exec sleep 60'"
+        tail = await run(link, tmp_path, f"{child} & while [ ! -e told ]; do sleep 0.01; done")
         assert await link.end() is False
         os.kill(int(tail.split()[0]), signal.SIGKILL)
         while not await link.end():  # noqa: ASYNC110 - until it has reaped the killed one

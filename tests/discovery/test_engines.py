@@ -178,6 +178,17 @@ async def test_a_help_of_thousands_of_flags_holds_nothing_else_up(tmp_path: Path
     vllm = tmp_path / "vllm"
     vllm.write_text(f"#!/bin/sh\ncat {tmp_path}/help\n")
     vllm.chmod(0o755)
+    vllm_named = Named({"vllm": {"vllm": (str(vllm),)}}, os.environ)
+    longest_s = []
+    for _ in range(3):  # a machine that is busy once is so not each time
+        longest_s.append(await longest_lag_s(vllm_named))
+        if longest_s[-1] < 0.5:
+            break
+    assert min(longest_s) < 0.5
+
+
+async def longest_lag_s(named: Named) -> float:
+    """Of the loop, while an inventory is taken."""
     lags: list[float] = []
 
     async def beat() -> None:
@@ -188,10 +199,10 @@ async def test_a_help_of_thousands_of_flags_holds_nothing_else_up(tmp_path: Path
 
     async with trio.open_nursery() as nursery:
         nursery.start_soon(beat)
-        await inventory(load_engines({"vllm"}), Named({"vllm": {"vllm": (str(vllm),)}}, os.environ))
+        await inventory(load_engines({"vllm"}), named)
         nursery.cancel_scope.cancel()
     assert len(lags) > 5
-    assert max(lags) < 0.5
+    return max(lags)
 
 
 @pytest.mark.parametrize(

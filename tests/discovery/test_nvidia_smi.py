@@ -259,8 +259,8 @@ def test_any_text_gives_a_report_that_agrees_with_itself(
 
 def test_ten_thousands_of_rows_are_read_quickly_and_bounded() -> None:
     rows = "".join(f"{number}, GPU-{number:08x}, H200\n" for number in range(30_000))
-    begun = time.perf_counter()
+    begun = time.process_time()
     report = read_gpus(rows, ("index", "uuid", "name"))
-    assert time.perf_counter() - begun < 3
+    assert time.process_time() - begun < 3
     assert len(report.gpus) == 256
     assert "it lists more than 256 GPUs" in report.reason

@@ -535,8 +535,6 @@ async def test_one_check_is_shared_by_all_who_ask_and_none_runs_before_the_snaps
 async def test_an_operator_who_reads_nothing_is_not_waited_for(
     plane: MadeControl, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(fleet, "SAY_S", 0.2)
-
     async def stuck(*_: Any) -> None:
         await trio.sleep_forever()
 
@@ -544,6 +542,7 @@ async def test_an_operator_who_reads_nothing_is_not_waited_for(
         await peer.ask("nodes")
         with monkeypatch.context() as patch:
             patch.setattr(Link, "say", stuck)
+            patch.setattr(fleet, "SAY_S", 0.2)
             await peer.link._socket.send_message('{"kind":"Ask","id":1,"what":"nodes","arguments":{}}')
             await plane.log.wait_for("operator has gone.*takes nothing")
 

@@ -70,9 +70,8 @@ def test_without_an_authority_it_is_said_and_the_old_one_goes_on(tmp_path: Path,
         assert reason in agent.wait_for("certificate not renewed")
         agent.wait_for("certificate ends in")
         assert serial(cluster, "gpu1") == old
-        node = cluster.nodes()["gpu1"]
-        assert node["state"] == "online"
-        assert any("certificate ends in" in trouble for trouble in node["troubles"])
+        cluster.wait_for_state("gpu1", "online")
+        assert any("certificate ends in" in trouble for trouble in cluster.nodes()["gpu1"]["troubles"])
 
 
 def test_the_control_plane_renews_its_own_and_shows_it_to_who_comes_next(tmp_path: Path) -> None:

@@ -7,9 +7,12 @@ import signal
 import sys
 from pathlib import Path
 
+import trio
+
 from llmgw_core.model.catalog import Sidecar
+from llmgw_core.model.launch import Launch
 from llmgw_core.model.shard import ShardPhase
-from llmgw_core.testing.running_node import SIM, a_launch, marked_processes, running_node
+from llmgw_core.testing.running_node import DEADLINE_S, SIM, RunningNode, a_launch, marked_processes, running_node
 from llmgw_core.wire.message import ReadLog
 
 FAILED, READY = ShardPhase.FAILED, ShardPhase.READY
@@ -20,6 +23,16 @@ def script(path: Path, does: str) -> str:
     path.write_text(f'#!/bin/sh\ncase "$*" in *--help*|*--version*) exec {SIM} "$@";; esac\n{does}\n')
     path.chmod(0o755)
     return str(path)
+
+
+async def log_with(node: RunningNode, launch: Launch, text: str) -> str:
+    """What an engine prints is there when its reaper has read it."""
+    log = ""
+    with trio.fail_after(DEADLINE_S):
+        while text not in log:
+            await trio.sleep(0.01)
+            log = (await node.runtime.read_log(ReadLog(1, launch.replica, 0))).text
+    return log
 
 
 async def test_they_start_in_order_with_ports_that_the_engine_is_told(tmp_path: Path) -> None:
@@ -37,13 +50,12 @@ async def test_they_start_in_order_with_ports_that_the_engine_is_told(tmp_path: 
         ports = node.runtime.shards.node.lent_ports
         assert len(ports) == 2
         assert int(status.argv[-1]) in ports
-        log = (await node.runtime.read_log(ReadLog(1, launch.replica, 0))).text
+        (plain,) = ports - {int(status.argv[-1])}
+        log = await log_with(node, launch, f"PLAIN=at {plain}\n")
         order = [log.index(f"llmgw: {name} started") for name in ("first", "web", "plain", "engine")]
         assert order == sorted(order)
         assert "[first] up\n" in log
         assert "[web] " in log
-        (plain,) = ports - {int(status.argv[-1])}
-        assert f"PLAIN=at {plain}\n" in log
         await node.stop(launch)
         assert marked_processes(tmp_path / "agent") == ()
         assert not ports

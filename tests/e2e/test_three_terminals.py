@@ -197,7 +197,7 @@ def test_a_node_is_seen_within_seconds_and_everything_ends_cleanly(terminals: Te
     mistaken = terminals.run_apart("ctl", *terminals.flags, "node", "gpu9")
     assert (mistaken.returncode, mistaken.stdout) == (2, "")
     assert mistaken.stderr.startswith("llmgw: no node 'gpu9' has ever been here")
-    assert terminals.ctl("nodes").splitlines()[1].startswith("gpu1  online  ")
+    until(lambda: terminals.ctl("nodes").splitlines()[1].startswith("gpu1  online  "), "it listed as online")
     assert agent.stop() == 0
     terminals.wait_for("gpu1", "suspect")
     assert control.stop() == 0
@@ -214,7 +214,7 @@ def test_what_an_operator_asks(terminals: Terminals) -> None:
     write_tree(terminals.directory / "ib", {"mlx5_2": an_adapter(2), "mlx5_3": an_adapter(3)})
     terminals.agent("gpu1", "", "--fabric", "ib-b:mlx5_2,mlx5_3", "--ib-root", "ib", "--nvidia-smi", "/no/such")
     terminals.wait_for("gpu1", "online")
-    until(lambda: terminals.ask("fabrics"), "the fabric")
+    until(lambda: "node reported" in terminals.ctl("events"), "all that it has looked at")
 
     shown = terminals.ctl("node", "gpu1")
     assert shown.startswith("gpu1: online, from 127.0.0.1:")
@@ -354,6 +354,7 @@ def test_a_node_checks_its_engine_and_the_fleet_shows_drift(terminals: Terminals
     terminals.agent("gpu2", "", "--engine", f"llmgw-sim={old}")
     for name in ("gpu1", "gpu2"):
         terminals.wait_for(name, "online")
+    until(lambda: all(node["facts"] for node in terminals.ask("nodes")), "both have reported: they may be asked")
 
     one = terminals.ctl("engine-check", "sim", "--node", "gpu1")
     assert one.startswith("gpu1: sim: accepts all ")
