@@ -137,6 +137,34 @@ def test_a_gateway_that_ends_answers_what_it_has_and_takes_nothing_new(fleet: Fl
     assert fleet.gateway.daemon.process.returncode == (0 if how is signal.SIGTERM else -how)
 
 
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_a_gateway_in_a_terminal_answers_what_it_has_after_ctrl_c(fleet: Fleet, workers: str) -> None:
+    """Which the terminal sends to each of its processes."""
+    gateway = fleet.cluster.start_gateway("other", "--workers", workers, prefix=("setsid",))
+    wait_until(lambda: health(gateway)[0] == 200, "it has routes")
+    body = {"model": "small", "max_tokens": 80, "stream": True, "messages": [{"role": "user", "content": "Hi"}]}
+    fleet.tokens.take()
+    with closing(http.client.HTTPConnection(gateway.address, timeout=END_S)) as connection:
+        connection.request("POST", "/v1/chat/completions", json.dumps(body), {"authorization": f"Bearer {fleet.key}"})
+        answer = connection.getresponse()
+        os.killpg(gateway.daemon.process.pid, signal.SIGINT)
+        wait_until(lambda: not connects(gateway.address), "connections are refused")
+        fleet.tokens.release()
+        assert len([piece for piece in streamed(answer) if piece]) == 80
+    gateway.daemon.process.wait(END_S)
+    assert gateway.daemon.process.returncode == 0
+
+
+def test_a_second_signal_that_comes_with_the_first_cuts_and_kills_nothing(fleet: Fleet) -> None:
+    gateway = fleet.cluster.start_gateway("other", "--no-auth")
+    wait_until(lambda: health(gateway)[0] == 200, "it has routes")
+    for number in (signal.SIGSTOP, signal.SIGTERM, signal.SIGINT, signal.SIGCONT):
+        gateway.daemon.signal(number)
+    gateway.daemon.process.wait(END_S)
+    assert gateway.daemon.process.returncode == 0
+    assert gateway.daemon.lines("INFO stopped")
+
+
 def test_a_gateway_that_is_to_stop_says_so_and_takes_connections_for_a_while(tmp_path: Path) -> None:
     with running_cluster(tmp_path) as cluster:
         cluster.start_control()

@@ -6,8 +6,8 @@ import logging
 import os
 import signal
 import socket
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 
@@ -114,8 +114,9 @@ async def _run_alone(settings: GatewaySettings, name: str, doors: Doors) -> None
     following = Following(name, settings.server, settings.credentials, routing)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(following.keep)
-        await serve(worker, poller, doors, log, _wait_to_stop, settings.stop, _wait_for_signal)
-        await following.leave()
+        with _hearing_stops() as stops:
+            await serve(worker, poller, doors, log, partial(_wait_to_stop, stops), settings.stop, partial(_next, stops))
+            await following.leave()
         nursery.cancel_scope.cancel()
     _log.info("stopped")
 
@@ -150,8 +151,9 @@ async def _run_link(settings: GatewaySettings, name: str, child: Child) -> None:
     following = Following(name, settings.server, settings.credentials, routing)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(following.keep)
-        await _wait_for_end(child)
-        await following.leave()
+        with _hearing_stops() as stops:
+            await _wait_for_end(child, stops)
+            await following.leave()
         nursery.cancel_scope.cancel()
 
 
@@ -161,8 +163,9 @@ async def _run_worker(settings: GatewaySettings, doors: Doors, child: Child, num
     await _read_shelf(worker, child)  # one that is started again has routes before it takes connections
     async with trio.open_nursery() as nursery:
         nursery.start_soon(_read_when_poked, worker, child)
-        end, hurry = partial(_wait_for_end, child), _wait_for_signal
-        await serve(worker, poller, doors, log, end, settings.stop, hurry)
+        with _hearing_stops() as stops:
+            end, hurry = partial(_wait_for_end, child, stops), partial(_next, stops)
+            await serve(worker, poller, doors, log, end, settings.stop, hurry)
         nursery.cancel_scope.cancel()
 
 
@@ -184,21 +187,26 @@ async def _read_shelf(worker: Worker, child: Child) -> None:
         worker.take(routed.table, routed.places)
 
 
-async def _wait_to_stop() -> None:
-    await _wait_for_signal()
+@contextmanager
+def _hearing_stops() -> Iterator[AsyncIterator[int]]:
+    """The signals to stop, until the end: between the first and a second one, too, none has its default effect."""
+    with trio.open_signal_receiver(*STOPS) as signals:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPS)
+        yield signals
+
+
+async def _next(stops: AsyncIterator[int]) -> None:
+    await anext(stops)
+
+
+async def _wait_to_stop(stops: AsyncIterator[int]) -> None:
+    await _next(stops)
     _log.info("stopping")
 
 
-async def _wait_for_end(child: Child) -> None:
+async def _wait_for_end(child: Child, stops: AsyncIterator[int]) -> None:
     """Until a signal comes, or the supervisor is no more."""
-    await first(_wait_for_signal, partial(trio.lowlevel.wait_readable, child.supervised))
-
-
-async def _wait_for_signal() -> None:
-    with trio.open_signal_receiver(*STOPS) as signals:
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPS)
-        async for _ in signals:
-            return
+    await first(partial(_next, stops), partial(trio.lowlevel.wait_readable, child.supervised))
 
 
 def _open_log(settings: GatewaySettings) -> AccessLog | None:

@@ -175,6 +175,7 @@ def _be_child(run: Callable[[], None]) -> None:
     """Never returns: what the supervisor would do after its fork is not the child's to do."""
     code = 1
     try:
+        os.setpgid(0, 0)  # a terminal's Ctrl-C is for the supervisor: it tells us, and a second signal would cut
         for number in STOPS:
             signal.signal(number, signal.SIG_DFL)
         run()

@@ -197,14 +197,16 @@ class Cluster:
         wait_until(lambda: len(self.nodes()) == len(names), "all nodes")
         return agents
 
-    def start_gateway(self, name: str, *words: str, state: Path | None = None, ready: bool = True) -> Gateway:
+    def start_gateway(
+        self, name: str, *words: str, prefix: Sequence[str] = (), state: Path | None = None, ready: bool = True
+    ) -> Gateway:
         """It asks for keys unless the `words` say otherwise; again at the same address, if there was one."""
         if not (self.pki / f"{name}.crt").exists():
             issue(self.authority, self.pki, Role.GATEWAY, name)
         address = self._gateways.setdefault(name, f"{self.host}:{next(self._daemons_ports)}")
         where = ("--server", str(self.server), "--identity", str(self.pki / name), "--listen", address)
         home = ("--state", str(state or self.directory / f"gateway-{name}"))
-        daemon = self._start(name, [LLMGW, "gateway", *where, *home, *words], None)
+        daemon = self._start(name, [*prefix, LLMGW, "gateway", *where, *home, *words], None)
         if ready:
             daemon.wait_for("listening")
         return Gateway(daemon, address)
