@@ -28,7 +28,7 @@ def test_every_step_is_seen_and_nothing_is_left(tmp_path: Path) -> None:
     assert "saga says again" in told.stdout
     assert "ready all the time: haiku 2, saga 1" in told.stdout
     assert "answered whole, 0 failed" in told.stdout
-    assert left_of(home) == []
+    wait_until(lambda: left_of(home) == [], "what was killed has ended")
 
 
 def test_ended_in_the_middle_it_leaves_nothing(tmp_path: Path) -> None:
@@ -42,4 +42,4 @@ def test_ended_in_the_middle_it_leaves_nothing(tmp_path: Path) -> None:
         finally:
             demo.kill()
             demo.wait()
-    assert left_of(home) == []
+    wait_until(lambda: left_of(home) == [], "what was killed has ended")

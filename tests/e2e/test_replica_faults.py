@@ -20,7 +20,7 @@ import pytest
 from attrs import define, field
 
 from llmgw_core.plan.restart import FIRST_S
-from llmgw_core.testing.cluster import PORTS, Cluster, running_cluster, wait_until
+from llmgw_core.testing.cluster import PORTS, SERVE_PORTS, Cluster, running_cluster, wait_until
 from llmgw_core.testing.sim_model import Hold, complete, sim_model
 
 NODES = ("n1", "n2")
@@ -88,11 +88,15 @@ def _seen(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Seen]:
     directory = tmp_path_factory.mktemp("fleet")
     with running_cluster(directory) as cluster:
         cluster.start_control()
-        for name in NODES:
-            cluster.start_agent(name, gpus=8, fabric="ib-a")
-        wait_until(lambda: len(cluster.nodes()) == len(NODES), "all nodes")
         seen = Seen(cluster)
         with ExitStack() as strangers:
+            known = [cluster.first_port + PORTS * number + SERVE_PORTS - 1 for number in range(len(NODES))]
+            for port in known:
+                strangers.enter_context(stranger(port))
+            for name in NODES:
+                cluster.start_agent(name, gpus=8, fabric="ib-a")
+            # They look at ports at their start, and not again soon: who comes afterwards is met by surprise.
+            wait_until(lambda: _busy_ports(cluster) == known, "all nodes have looked at their ports")
             for number in range(len(NODES)):
                 strangers.enter_context(stranger(cluster.first_port + PORTS * number))
             cluster.apply(sim_model("port"))
@@ -101,6 +105,15 @@ def _seen(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Seen]:
         yield seen
         cluster.apply("")
         cluster.wait_until_gone()
+
+
+def _busy_ports(cluster: Cluster) -> list[int]:
+    return [port for name in sorted(cluster.nodes()) for port in _facts(cluster, name).get("busy_ports", ())]
+
+
+def _facts(cluster: Cluster, name: str) -> dict[str, Any]:
+    found: dict[str, Any] = cluster.ask("node", node=name)["facts"] or {}
+    return found
 
 
 def _let_them_fail(seen: Seen, directory: Path) -> None:

@@ -172,7 +172,7 @@ def test_a_group_serves_at_its_head_with_the_gpus_and_adapters_of_each_node(clus
     told = cluster.ctl("replica", "big/1")
     assert "big/1: ready, generation 1, profile big" in told
     assert f"shard 1     ready on a2, port {worker['port']}" in told
-    assert "rank 0: ready" in cluster.ctl("logs", "big/1")
+    wait_until(lambda: "rank 0: ready" in cluster.ctl("logs", "big/1"), "its log")
     assert "rank 0" not in cluster.ctl("logs", "big/1", "--rank", "1").replace("of rank 0", "")
     assert len(cluster.ctl("logs", "big/1", "--lines", "1").splitlines()) == 1
 
@@ -199,7 +199,9 @@ def test_logs_are_followed_into_the_next_attempt(cluster: Cluster, tmp_path: Pat
 
 
 def test_a_model_without_room_says_why_with_numbers_and_comes_up_as_soon_as_there_is_room(cluster: Cluster) -> None:
-    cluster.apply(sim_model("wide", gpus_per_node=6) + sim_model("pair", nodes=2, gpus_per_node=4))
+    text = sim_model("wide", gpus_per_node=6) + sim_model("pair", nodes=2, gpus_per_node=4)
+    cluster.offer(text)
+    cluster.apply(text)
     cluster.wait_for_replica("pair/1")
     wide = cluster.wait_for_replica("wide/1", "pending")
     assert wide["reason"] == (
@@ -240,8 +242,8 @@ def test_weights_that_a_node_has_not_keep_the_model_off_it(tmp_path: Path) -> No
         for id in ("m/1", "m/2"):
             assert cluster.wait_for_replica(id)["nodes"] == ["has"]
         if len(cluster.nodes()) == 2:
-            explained = cluster.ctl("explain", "m")
-            assert re.search(rf"hasnot .*{re.escape(str(weights))}", explained), explained
+            lacks = re.compile(rf"hasnot .*{re.escape(str(weights))}")
+            wait_until(lambda: lacks.search(cluster.ctl("explain", "m")), "what the other node lacks")
         cluster.apply("")
         cluster.wait_until_gone()
 
@@ -251,8 +253,7 @@ def test_a_flag_that_the_engine_refuses_is_named_and_the_next_profile_is_taken(c
     fallback = sim_model("good", "--no-such-flag", more_profiles={"plain": {"gpus_per_node": 1}})
     cluster.apply(bad + fallback)
     assert cluster.wait_for_replica("good/1")["profile"] == "plain"
-    refused = cluster.wait_for_replica("bad/1", "pending")
-    assert "--no-such-flag" in refused["reason"]
+    wait_until(lambda: "--no-such-flag" in cluster.wait_for_replica("bad/1", "pending")["reason"], "the reason")
     assert "--no-such-flag" in cluster.ctl("explain", "bad")
     assert "--no-such-flag" in cluster.ctl("models")
     assert cluster.shard_processes("bad/") == ()
