@@ -10,7 +10,7 @@ from typing import Any, cast
 import trio
 from attrs import define, field
 
-from llmgw_core.agent.connection import Connection
+from llmgw_core.agent.connection import TOGETHER_S, Connection
 from llmgw_core.agent.facts import Picture
 from llmgw_core.agent.settings import AgentFile, AgentSettings, understand
 from llmgw_core.model.launch import RunShard, Stage, StopShard
@@ -142,15 +142,15 @@ async def test_an_order_that_changes_nothing_is_answered_too(tmp_path: Path) -> 
 
 async def test_many_changes_at_once_are_said_together_and_delay_no_heartbeat(tmp_path: Path) -> None:
     async with running_node(tmp_path) as node, linked(connection_of(node, tmp_path), 0.5) as peer:
+        begun = trio.current_time()
         for number in range(1, 41):
             launch = a_launch("--no-such", model=f"m{number}")
             peer.order(Ordered(number, RunShard(launch, 0, Stage.PREPARE)))
         await peer.wait(lambda s: isinstance(s, Running) and {e.phase for e in s.shards} == {ShardPhase.FAILED})
-        assert len(peer.running()) < 80
+        assert len(peer.running()) <= 2 + (trio.current_time() - begun) / TOGETHER_S
         assert len(peer.running()[-1].shards) == 40
         peer.said.clear()
-        with trio.fail_after(2):
-            await peer.wait(lambda said: isinstance(said, Heartbeat))
+        await peer.wait(lambda said: isinstance(said, Heartbeat))
 
 
 async def test_what_changes_while_the_snapshot_is_on_its_way_is_reported_too(tmp_path: Path) -> None:

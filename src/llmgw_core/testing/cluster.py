@@ -298,8 +298,9 @@ class Cluster:
 
         def found() -> dict[str, Any] | None:
             replica = self.replicas().get(id)
-            reached = replica is not None and replica["state"] == state and replica["generation"] > above
-            return replica if reached and (state != "ready" or replica["ready_at"]) else None
+            if replica is None or replica["state"] != state or replica["generation"] <= above:
+                return None
+            return replica if state != "ready" or replica["ready_at"] else None
 
         try:
             what = f"{id} {state} in a generation above {above}"
