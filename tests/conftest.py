@@ -7,11 +7,6 @@ not named here comes later, as it was collected; a name that no file has any mor
 from __future__ import annotations
 
 import pytest
-from hypothesis import HealthCheck, settings
-
-# How long an example takes says something of the machine, which is busy: here as where CI is set.
-settings.register_profile("busy", settings.default, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("busy")
 
 LONGEST = (
     "tests/e2e/test_bad_days.py",
