@@ -63,7 +63,7 @@ def test_a_replica_on_one_node_serves(cluster: Cluster, tiny_gguf: Path) -> None
     cluster.apply(CATALOG.format(gguf=tiny_gguf, nodes=1))
     replica = cluster.wait_for_replica("tiny/1")
     assert complete(replica["address"])["usage"]["completion_tokens"] == 8
-    assert "model loaded" in cluster.ctl("logs", "tiny/1", "--lines", "1000")
+    wait_until(lambda: "model loaded" in cluster.ctl("logs", "tiny/1", "--lines", "1000"), "its log")
 
 
 def test_a_replica_over_two_nodes_serves_and_is_rebuilt_when_its_worker_dies(cluster: Cluster, tiny_gguf: Path) -> None:
