@@ -2,6 +2,7 @@
 
 import os
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -179,30 +180,25 @@ async def test_a_help_of_thousands_of_flags_holds_nothing_else_up(tmp_path: Path
     vllm.write_text(f"#!/bin/sh\ncat {tmp_path}/help\n")
     vllm.chmod(0o755)
     vllm_named = Named({"vllm": {"vllm": (str(vllm),)}}, os.environ)
-    longest_s = []
-    for _ in range(3):  # a machine that is busy once is so not each time
-        longest_s.append(await longest_lag_s(vllm_named))
-        if longest_s[-1] < 0.5:
-            break
-    assert min(longest_s) < 0.5
+    assert await longest_turn_s(vllm_named) < 0.3
 
 
-async def longest_lag_s(named: Named) -> float:
-    """Of the loop, while an inventory is taken."""
-    lags: list[float] = []
+async def longest_turn_s(named: Named) -> float:
+    """What the loop's thread computed between two beats while an inventory is taken, on however busy a machine."""
+    turns: list[float] = []
 
     async def beat() -> None:
         while True:
-            begun = trio.current_time()
+            begun = time.thread_time()
             await trio.sleep(0.02)
-            lags.append(trio.current_time() - begun)
+            turns.append(time.thread_time() - begun)
 
     async with trio.open_nursery() as nursery:
         nursery.start_soon(beat)
         await inventory(load_engines({"vllm"}), named)
         nursery.cancel_scope.cancel()
-    assert len(lags) > 5
-    return max(lags)
+    assert len(turns) > 5
+    return max(turns)
 
 
 @pytest.mark.parametrize(

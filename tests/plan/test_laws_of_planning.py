@@ -27,7 +27,9 @@ SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too
 
 
 def histories(sample: int) -> settings:
-    return settings(max_examples=HISTORIES or sample, deadline=None, suppress_health_check=SLOW)
+    return settings(
+        max_examples=HISTORIES or sample, deadline=None, derandomize=not HISTORIES, suppress_health_check=SLOW
+    )
 
 
 @histories(150)

@@ -108,5 +108,7 @@ def streamed(answer: http.client.HTTPResponse) -> Iterator[str]:
         if data == "[DONE]":
             return
         if data:
-            yield json.loads(data)["choices"][0].get("delta", {}).get("content") or ""
+            said = json.loads(data)
+            assert "choices" in said, said
+            yield said["choices"][0].get("delta", {}).get("content") or ""
     raise AssertionError("the stream broke off")
