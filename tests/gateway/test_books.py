@@ -293,7 +293,7 @@ def test_a_file_that_was_moved_away_is_opened_anew(tmp_path: Path) -> None:
     log = AccessLog(path)
     for name in ("one", "two", "three"):
         log.add(entry(name))
-        assert log._write(log._take()) == 0
+        assert log._write() == 0
         if name == "one":
             path.rename(moved)
         elif name == "two":
@@ -327,10 +327,10 @@ def test_a_line_that_was_torn_spoils_no_other(tmp_path: Path, monkeypatch: pytes
 
     monkeypatch.setattr(os, "write", write_little)
     log.add(entry("lost"))
-    assert log._write(log._take()) == 1
+    assert log._write() == 1
     room[0] = 10_000
     log.add(entry("kept"))
-    assert log._write(log._take()) == 0
+    assert log._write() == 0
     torn, kept = path.read_text().splitlines()
     assert len(torn) == 10
     assert json.loads(kept)["id"] == "kept"
@@ -370,7 +370,7 @@ async def test_who_is_refused_and_for_what_stands_in_the_log(tmp_path: Path) -> 
         await rig.route(await rig.engine([answer()]), keys=keys)
         for key, model in (("sk-old", "m"), ("sk-live", "nope"), ("sk-live", "m"), ("sk-live", "m")):
             await rig.ask(post(wish(model), f"authorization: Bearer {key}"))
-    assert log._write(log._take()) == 0
+    assert log._write() == 0
     lines = [json.loads(line) for line in file.read_text().splitlines()]
     told = [(line["status"], line.get("key"), line.get("model"), line.get("cause")) for line in lines]
     assert told == [
@@ -398,7 +398,7 @@ async def test_a_gateway_that_stops_tells_whoever_it_cuts_and_logs_them(tmp_path
             client.cut()
         assert b'"code":"stream_broken"' in await streamed.event()
         assert (await plain.answer()).error["code"] == "stopped"
-    assert log._write(log._take()) == 0
+    assert log._write() == 0
     lines = [json.loads(line) for line in file.read_text().splitlines()]
     assert sorted((line["status"], line["cause"]) for line in lines if "cause" in line) == [
         (200, "stopped"),
@@ -411,3 +411,14 @@ async def test_before_it_has_routes_nobody_is_told_that_a_key_is_wrong() -> None
         assert (await rig.ask(post(wish(), "authorization: Bearer sk-good"))).error["code"] == "no_routes"
         assert (await rig.ask(get("/v1/models"))).status == 503
         assert (await rig.ask(get("/health"))).json == {"status": "no routes"}
+
+
+async def test_what_is_cancelled_before_it_is_written_is_written_at_the_end(tmp_path: Path) -> None:
+    path = tmp_path / "access.log"
+    log = AccessLog(path)
+    log.add(Entry(1.0, "r1", "192.0.2.1", "POST", "/v1/chat/completions", 200, 0.1))
+    with trio.CancelScope() as scope:
+        scope.cancel()
+        await log._flush()
+    await log._flush()
+    assert [each["id"] for each in lines_of(path)] == ["r1"]

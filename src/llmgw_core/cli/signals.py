@@ -16,14 +16,15 @@ async def until_signalled(work: Callable[[], Awaitable[None]]) -> None:
     received: list[int] = []
     async with trio.open_nursery() as nursery:
 
-        async def wait() -> None:
+        async def wait(task_status: trio.TaskStatus[None]) -> None:
             with trio.open_signal_receiver(*_ENDING) as signals:
+                task_status.started()
                 async for number in signals:
                     received.append(number)
                     nursery.cancel_scope.cancel()
                     return
 
-        nursery.start_soon(wait)
+        await nursery.start(wait)  # before the work starts anything
         await work()
         nursery.cancel_scope.cancel()
     if received:

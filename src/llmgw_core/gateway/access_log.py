@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import sys
 import threading
+from collections import deque
 from pathlib import Path
 
 import msgspec
@@ -47,7 +48,8 @@ class AccessLog:
 
     def __init__(self, path: Path | None) -> None:
         self._path = path
-        self._waiting: list[bytes] = []
+        self._waiting: deque[bytes] = deque()
+        """Taken by the thread that writes it: what is cancelled before there is one leaves it where it is."""
         self._waiting_bytes = 0
         self.lost_lines = 0
         self._file: int | None = None
@@ -75,18 +77,17 @@ class AccessLog:
                 await self._flush()
 
     async def _flush(self) -> None:
-        lines = self._take()
-        self.lost_lines += await trio.to_thread.run_sync(self._write, lines, abandon_on_cancel=True)
-
-    def _take(self) -> list[bytes]:
-        lines, self._waiting = self._waiting, []
         self._waiting_bytes = 0
-        return lines
+        self.lost_lines += await trio.to_thread.run_sync(self._write, abandon_on_cancel=True)
 
-    def _write(self, lines: list[bytes]) -> int:
+    def _write(self) -> int:
         """How many lines were lost."""
         with self._writing:
+            lines = self._take()
             return self._write_alone(lines) if lines else 0
+
+    def _take(self) -> list[bytes]:
+        return [self._waiting.popleft() for _ in range(len(self._waiting))]
 
     def _write_alone(self, lines: list[bytes]) -> int:
         try:

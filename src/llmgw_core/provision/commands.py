@@ -10,10 +10,10 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from types import FrameType
-from typing import IO
+from typing import IO, Any
 
 from attrs import frozen
 
@@ -79,7 +79,34 @@ def ignore_signals() -> None:
 
 def run(argv: Sequence[str], timeout_s: float, stdin: IO[bytes] | None = None, said: str | None = None) -> Ended:
     """The command's end; raises only when it cannot be started. `said`: what it reads, in place of `stdin`."""
-    process = subprocess.Popen(
+    held: list[int] = []  # of one that is interrupted while it starts, nobody would know
+    handlers = {number: signal.signal(number, lambda each, _: held.append(each)) for number in SIGNALS}
+    try:
+        process = _start(argv, stdin, said)
+    except BaseException:
+        _let_go(handlers, held)
+        raise
+    try:
+        _let_go(handlers, held)
+        stdout, stderr = process.communicate(said, timeout=timeout_s)
+    except subprocess.TimeoutExpired:
+        return Ended(None, *_end(process))
+    except BaseException:
+        _end(process)
+        raise
+    return Ended(process.returncode, stdout, stderr)
+
+
+def _let_go(handlers: Mapping[signal.Signals, Any], held: Sequence[int]) -> None:
+    """The handlers of before, and the first signal that they have not seen."""
+    for number, handler in handlers.items():
+        signal.signal(number, handler)
+    for first in held[:1]:
+        signal.raise_signal(first)
+
+
+def _start(argv: Sequence[str], stdin: IO[bytes] | None, said: str | None) -> subprocess.Popen[str]:
+    return subprocess.Popen(
         argv,
         stdin=subprocess.PIPE if said is not None else stdin if stdin is not None else subprocess.DEVNULL,
         stdout=subprocess.PIPE,
@@ -90,14 +117,6 @@ def run(argv: Sequence[str], timeout_s: float, stdin: IO[bytes] | None = None, s
         encoding="utf-8",
         errors="replace",
     )
-    try:
-        stdout, stderr = process.communicate(said, timeout=timeout_s)
-    except subprocess.TimeoutExpired:
-        return Ended(None, *_end(process))
-    except BaseException:
-        _end(process)
-        raise
-    return Ended(process.returncode, stdout, stderr)
 
 
 def run_or_raise(argv: Sequence[str], timeout_s: float) -> Ended:
