@@ -6,15 +6,27 @@ import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from functools import partial
+from pathlib import Path
+from typing import cast
 
 import pytest
 import trio
+from attrs import define
 
 from llmgw_core.agent.asking import ask, takes_connection
+from llmgw_core.agent.facts import Picture
 from llmgw_core.agent.ports import judge_listener, port_trouble
 from llmgw_core.agent.processes import read_processes
-from llmgw_core.agent.settings import parse_address
-from llmgw_core.agent.surroundings import busy_ports, describe_stray, find_strays, interface_of, own_address
+from llmgw_core.agent.settings import AgentFile, parse_address, understand
+from llmgw_core.agent.shards import Shards
+from llmgw_core.agent.surroundings import (
+    busy_ports,
+    describe_stray,
+    find_strays,
+    interface_of,
+    own_address,
+    watch_surroundings,
+)
 from llmgw_core.engine import Endpoint, Reply, ReplyKind, Secret
 from llmgw_core.errors import LlmgwError
 from llmgw_core.model.node import PortRange
@@ -125,3 +137,40 @@ async def test_a_probe_takes_its_time_and_no_more() -> None:
             assert await takes_connection(endpoint, 1)
         assert await ask(endpoint, "/health", 5) == Reply(ReplyKind.REFUSED)
         assert not await takes_connection(endpoint, 1)
+
+
+@define(eq=False)
+class EndingShards:
+    """In place of a node's shards: the only one ends while the machine's processes are read."""
+
+    left: frozenset[str] = frozenset({"m/1#0@1"})
+    lent_ports: frozenset[int] = frozenset()
+
+    @property
+    def node(self) -> EndingShards:
+        return self
+
+    async def processes(self) -> dict[int, Process]:
+        (marker,), self.left = self.left, frozenset()
+        return {10: Process(10, 1, 1, 10, "S", "python", marker), 11: Process(11, 1, 1, 11, "S", "python", "m/2#0@1")}
+
+    def own_processes(self, table: dict[int, Process]) -> dict[int, Process]:
+        return {}
+
+    def markers(self) -> frozenset[str]:
+        return self.left
+
+
+async def test_a_shard_that_ends_while_it_is_looked_is_no_stray(tmp_path: Path) -> None:
+    server = "https://127.0.0.1:1"
+    file = AgentFile(
+        node="n0", server=server, certificate="x", key="x", authority="x", state=str(tmp_path), address="127.0.0.1"
+    )
+    picture = Picture(understand(file))
+    with trio.move_on_after(10):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(watch_surroundings, picture, understand(file), cast(Shards, EndingShards()))
+            while not picture.facts.strays:
+                await picture.wait_other_than(picture.facts)
+            nursery.cancel_scope.cancel()
+    assert picture.facts.strays == ("m/2#0@1: pid 11 (python)",)

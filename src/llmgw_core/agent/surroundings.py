@@ -28,12 +28,13 @@ async def watch_surroundings(picture: Picture, settings: AgentSettings, shards: 
     while True:
         address = settings.address or await own_address(settings.server) or picture.facts.address
         picture.change(address=address, interface=interface_of(address))
+        markers = shards.markers()  # what ends while it is looked is no stray
         table = await shards.node.processes()
         own = shards.own_processes(table)
         ranges = (settings.serve_ports, settings.rendezvous_ports)
         busy = await trio.to_thread.run_sync(busy_ports, ranges, own, abandon_on_cancel=True)
         lent = shards.node.lent_ports
-        strays = find_strays(table, own, shards.markers())
+        strays = find_strays(table, own, markers | shards.markers())
         picture.change(
             busy_ports=tuple(sorted({*busy, *lent})),
             strays=tuple(describe_stray(marker, who) for marker, who in strays.items()),
