@@ -13,10 +13,14 @@ from llmgw_core.cli.fleet import as_json_option, time_text
 from llmgw_core.cli.output import show
 from llmgw_core.cli.printable import printable_text
 from llmgw_core.cli.table import render_table
+from llmgw_core.errors import LlmgwError
 
 if TYPE_CHECKING:
     from llmgw_core.cli.context import Context
 
+HEAR_S = 5.0
+"""So long a gateway may take to hear of a key."""
+_LOOK_EVERY_S = 0.1
 _UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 _WHILE = re.compile(r"(\d{1,9})([smhd])")
 
@@ -55,14 +59,18 @@ def create(
     force: bool,
     as_json: bool,
 ) -> None:
-    """Make a key called NAME and print it, this once: only its hash is kept."""
+    """Make a key called NAME and print it, this once: only its hash is kept.
+
+    It is good at every gateway when the command ends; one that takes over 5 s to hear of it is named.
+    """
     limits = {"rpm": rpm or 0, "concurrent": concurrent or 0, "expires_s": float(expires or 0.0)}
     made = ask(context, "create-key", name=name, models=list(models), force=force, **limits)
     if as_json:
         show(json.dumps(made, indent=2))
-        return
-    show(made["key"])
-    click.echo(f"llmgw: {made['id']} is the key of {printable_text(name)}; it is never shown again", err=True)
+    else:
+        show(made["key"])
+        click.echo(f"llmgw: {made['id']} is the key of {printable_text(name)}; it is never shown again", err=True)
+    _wait_for_gateways(context, made, "refuses it")
 
 
 @keys.command("list")
@@ -81,9 +89,32 @@ def list_keys(context: Context, as_json: bool) -> None:
 @click.argument("key", metavar="ID|NAME")
 @click.pass_obj
 def revoke(context: Context, key: str) -> None:
-    """Refuse a key from now on, at every gateway. There is no way back: make another one."""
+    """Refuse a key from now on, at every gateway. There is no way back: make another one.
+
+    A gateway that takes over 5 s to hear of it is named.
+    """
     revoked = ask(context, "revoke-key", key=key)
     show(printable_text(f"revoked {revoked['name']} ({revoked['id']})"))
+    _wait_for_gateways(context, revoked, "takes it")
+
+
+def _wait_for_gateways(context: Context, key: dict[str, Any], meanwhile: str) -> None:
+    """Until all go by what was changed about a key; who does not is named, and so is one that is gone."""
+    import time
+
+    end = time.monotonic() + HEAR_S
+    try:
+        while True:
+            behind = [each for each in ask(context, "gateways") if each["version"] < key["version"]]
+            if all(each["state"] == "gone" for each in behind) or time.monotonic() > end:
+                break
+            time.sleep(_LOOK_EVERY_S)
+    except LlmgwError as error:
+        click.echo(f"llmgw: not seen whether gateways have heard of it: {error}", err=True)
+        return
+    for each in behind:
+        said = f"{_name(each)} has not heard of it and {meanwhile} until then: see `llmgw ctl gateways`"
+        click.echo(f"llmgw: {said}", err=True)
 
 
 def render_keys(found: list[dict[str, Any]]) -> str:
@@ -131,7 +162,7 @@ def _gateway(gateway: dict[str, Any]) -> tuple[str, ...]:
     lingering = [f"{each['requests']} at {each['replica']}" for each in gateway["lingering"]]
     more = f", {len(lingering) - 3} more" if len(lingering) > 3 else ""
     return (
-        gateway["name"] + (f"/{gateway['instance'][:8]}" if gateway["instance"] else ""),
+        _name(gateway),
         gateway["state"],
         gateway["address"] or "-",
         _table(gateway),
@@ -139,6 +170,10 @@ def _gateway(gateway: dict[str, Any]) -> tuple[str, ...]:
         f"{gateway['days_left']} d" if gateway["days_left"] is not None else "-",
         time_text(gateway["since"]) if gateway["since"] else "-",
     )
+
+
+def _name(gateway: dict[str, Any]) -> str:
+    return printable_text(gateway["name"] + (f"/{gateway['instance'][:8]}" if gateway["instance"] else ""))
 
 
 def _table(gateway: dict[str, Any]) -> str:

@@ -29,7 +29,6 @@ async def list_gateways(plane: Plane, operator: str, arguments: Arguments) -> li
 def _view(plane: Plane, gateway: Subscription) -> dict[str, Any]:
     """`days_left` is of the certificate, and none for one in this process; times are seconds since 1970."""
     name, instance = gateway.who
-    latest = plane.routes.latest
     days = int((gateway.until - plane.now()) // DAY_S) if isfinite(gateway.until) else None
     return {
         "name": name,
@@ -37,7 +36,7 @@ def _view(plane: Plane, gateway: Subscription) -> dict[str, Any]:
         "state": _state(gateway),
         "address": gateway.address,
         "version": gateway.version,
-        "current": latest.table.version if latest is not None else 0,
+        "current": plane.routes.version,
         "lingering": [attrs.asdict(each) for each in gateway.lingering[:MOST_LINGERING]],
         "since": gateway.since or None,
         "silent_since": gateway.observed().silent_since,

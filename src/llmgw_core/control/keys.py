@@ -64,7 +64,10 @@ def next_end(keys: Iterable[StoredKey], now: float) -> float | None:
 
 
 async def create_key(plane: Plane, operator: str, arguments: Arguments) -> dict[str, Any]:
-    """A new key; what is answered has the key itself, and nobody ever says it again."""
+    """A new key; what is answered has the key itself, and nobody ever says it again.
+
+    `version`: of the table that has it.
+    """
     key = PREFIX + secrets.token_urlsafe(32)
     made = _made(plane, operator, arguments, digest_of(key))
     size = sum(_told_bytes(each) for each in (*plane.keys.values(), made))
@@ -79,8 +82,7 @@ async def create_key(plane: Plane, operator: str, arguments: Arguments) -> dict[
     except BaseException:
         del plane.keys[made.id]
         raise
-    publish_keys(plane)
-    return {**_shown(made, plane.now()), "key": key}
+    return {**_shown(made, plane.now()), "version": publish_keys(plane), "key": key}
 
 
 async def list_keys(plane: Plane, operator: str, arguments: Arguments) -> list[dict[str, Any]]:
@@ -90,7 +92,7 @@ async def list_keys(plane: Plane, operator: str, arguments: Arguments) -> list[d
 
 
 async def revoke_key(plane: Plane, operator: str, arguments: Arguments) -> dict[str, Any]:
-    """Refuse it from now on, at every gateway."""
+    """Refuse it from now on, at every gateway. `version`: of the table that tells them."""
     said = argument(arguments, "key", str, "")
     found = next((each for each in plane.keys.values() if each.revoked is None and said in (each.id, each.name)), None)
     if found is None:
@@ -99,12 +101,13 @@ async def revoke_key(plane: Plane, operator: str, arguments: Arguments) -> dict[
     told = plane.event("key revoked", "", f"{found.name} ({found.id}) by {operator}")
     await plane.writer.write(KeyRevoked(found.id, now), told)
     plane.keys[found.id] = attrs.evolve(found, revoked=now)
-    publish_keys(plane)
-    return _shown(plane.keys[found.id], now)
+    return {**_shown(plane.keys[found.id], now), "version": publish_keys(plane)}
 
 
-def publish_keys(plane: Plane) -> None:
+def publish_keys(plane: Plane) -> int:
+    """The version of the table that has them; 0 as long as there is none."""
     plane.routes.publish_keys(live_keys(plane.keys.values(), plane.now()))
+    return plane.routes.version
 
 
 def _made(plane: Plane, operator: str, arguments: Arguments, digest: str) -> StoredKey:

@@ -169,6 +169,11 @@ class RoutesBook:
     keys: tuple[UserKey, ...] = ()
     _models: tuple[ModelRoute, ...] = ()
 
+    @property
+    def version(self) -> int:
+        """Of the latest table; 0: there is none."""
+        return self.latest.table.version if self.latest is not None else 0
+
     def load(self, known: Iterable[Who], started: float) -> None:
         """Those that were there when the control plane last went: what they go by now is not known."""
         for who in known:
@@ -189,8 +194,7 @@ class RoutesBook:
 
     def _publish(self, models: tuple[ModelRoute, ...], keys: tuple[UserKey, ...]) -> None:
         now = self.now()
-        earlier = self.latest.table.version if self.latest is not None else 0
-        self.latest = Published(RouteTable(max(int(now * 1000), earlier + 1), models, keys), now)
+        self.latest = Published(RouteTable(max(int(now * 1000), self.version + 1), models, keys), now)
         for each in self.subscriptions.values():
             if each.live:
                 each.notify(now)

@@ -1,0 +1,85 @@
+"""A key is good, or refused, at every worker of every gateway when the command that says so has ended."""
+
+from __future__ import annotations
+
+import http.client
+import os
+import signal
+import subprocess
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+import pytest
+from attrs import define
+
+from llmgw_core.testing.cluster import DEADLINE_S, END_S, LLMGW, Cluster, Daemon, Gateway, running_cluster, wait_until
+
+MANY = 20
+"""Connections of which each worker gets some."""
+
+
+@define(eq=False)
+class Fleet:
+    cluster: Cluster
+    control: Daemon
+    gateway: Gateway
+
+    def start_keys(self, *words: str) -> subprocess.Popen[str]:
+        who = ("--server", str(self.cluster.server), "--identity", str(self.cluster.pki / "alice"))
+        command = [LLMGW, "ctl", *who, "keys", *words]
+        return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+    @contextmanager
+    def deaf_workers(self) -> Iterator[None]:
+        supervisor = self.gateway.daemon.process.pid
+        children = Path(f"/proc/{supervisor}/task/{supervisor}/children").read_text().split()
+        _, *workers = map(int, children)  # the first has the link
+        for each in workers:
+            os.kill(each, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            for each in workers:
+                os.kill(each, signal.SIGCONT)
+
+    def answers(self, key: str) -> set[int]:
+        """The statuses that so many connections get."""
+        return {self._status(key) for _ in range(MANY)}
+
+    def _status(self, key: str) -> int:
+        with closing(http.client.HTTPConnection(self.gateway.address, timeout=END_S)) as connection:
+            connection.request("GET", "/v1/models", headers={"authorization": f"Bearer {key}"})
+            return connection.getresponse().status
+
+
+@pytest.fixture(name="fleet")
+def _fleet(tmp_path: Path) -> Iterator[Fleet]:
+    with running_cluster(tmp_path) as cluster:
+        control = cluster.start_control()
+        cluster.apply("")
+        gateway = cluster.start_gateway("gw", "--workers", "2")
+        wait_until(lambda: [each for each in cluster.ask("gateways") if each["version"]], "it has routes")
+        yield Fleet(cluster, control, gateway)
+
+
+def test_a_key_is_good_everywhere_when_it_was_made_and_nowhere_when_it_was_revoked(fleet: Fleet) -> None:
+    with fleet.deaf_workers():
+        making = fleet.start_keys("create", "ci")
+        fleet.control.wait_for(
+            "asked operator=alice what=gateways", times=2 + len(fleet.control.lines("what=gateways"))
+        )
+    key, said = making.communicate(timeout=DEADLINE_S)
+    assert "it is never shown again" in said.strip().splitlines()[-1]
+    assert fleet.answers(key.strip()) == {200}
+    assert fleet.start_keys("revoke", "ci").communicate(timeout=DEADLINE_S)[1] == ""
+    assert fleet.answers(key.strip()) == {401}
+
+
+def test_a_gateway_that_does_not_hear_of_a_key_is_named(fleet: Fleet) -> None:
+    key = fleet.cluster.create_key("ci")
+    with fleet.deaf_workers():
+        _, said = fleet.start_keys("revoke", "ci").communicate(timeout=DEADLINE_S)
+    assert "gw/" in said
+    assert "has not heard of it and takes it until then" in said
+    wait_until(lambda: fleet.answers(key) == {401}, "it has heard")
