@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from attrs import define
 
-from llmgw_core.demo.users import Unanswered, ask_model
+from llmgw_core.demo.users import ask_model
 from llmgw_core.testing.cluster import END_S, Cluster, Daemon, Gateway, running_cluster, wait_until
 from llmgw_core.testing.sim_model import Hold, sim_model, streamed
 
@@ -39,7 +39,9 @@ def _fleet(tmp_path: Path) -> Iterator[Fleet]:
         cluster.start_agent("n1", gpus=1)
         gateway = cluster.start_gateway("gw", "--workers", "2")
         cluster.apply(sim_model("small", *tokens.flags, engine_key=True), "--wait")
-        yield Fleet(cluster, control, gateway, cluster.create_key("users"), tokens)
+        gateway.daemon.wait_for("INFO connected ")
+        key = cluster.create_key("users")  # when there is one, all workers of the gateway have it, and their routes
+        yield Fleet(cluster, control, gateway, key, tokens)
 
 
 def children_of(gateway: Gateway) -> list[int]:
@@ -47,16 +49,14 @@ def children_of(gateway: Gateway) -> list[int]:
     return [int(each) for each in Path(f"/proc/{supervisor}/task/{supervisor}/children").read_text().split()]
 
 
-def wait_for_model(fleet: Fleet, model: str) -> None:
-    """Until the gateway leads there."""
-    wait_until(lambda: is_answered(fleet, model), f"{model} answers", every_s=0.1)
+def wait_for_routes(fleet: Fleet, name: str) -> None:
+    """Until every worker of that gateway has the latest ones."""
 
+    def has_them() -> bool:
+        found = [each for each in fleet.cluster.ask("gateways") if each["name"] == name]
+        return bool(found) and all(each["version"] == each["current"] for each in found)
 
-def is_answered(fleet: Fleet, model: str) -> bool:
-    try:
-        return bool(ask_model(fleet.gateway.address, model, fleet.key))
-    except Unanswered:
-        return False
+    wait_until(has_them, f"{name} has routes")
 
 
 def test_a_process_of_a_gateway_that_is_told_to_stop_as_soon_as_it_is_there_stops_in_order(tmp_path: Path) -> None:
@@ -71,13 +71,11 @@ def test_a_process_of_a_gateway_that_is_told_to_stop_as_soon_as_it_is_there_stop
 
 
 def test_a_gateway_without_its_supervisor_stops(fleet: Fleet) -> None:
-    wait_for_model(fleet, "small")
     fleet.gateway.daemon.kill()
-    wait_until(lambda: not is_answered(fleet, "small"), "its children have ended", every_s=0.1)
+    wait_until(lambda: not connects(fleet.gateway.address), "its children have ended", every_s=0.1)
 
 
 def test_a_gateway_serves_by_its_last_routes_before_there_is_a_control_plane(fleet: Fleet) -> None:
-    wait_for_model(fleet, "small")
     fleet.control.kill()
     fleet.gateway.daemon.signal(signal.SIGTERM)
     fleet.gateway.daemon.process.wait(END_S)
@@ -99,7 +97,6 @@ def heard_at(gateway: Gateway, key: str) -> float | None:
 
 
 def test_a_control_plane_that_has_lost_its_store_takes_no_model_and_no_key_from_a_gateway(fleet: Fleet) -> None:
-    wait_for_model(fleet, "small")
     fleet.control.kill()
     shutil.rmtree(fleet.cluster.state)
     fleet.cluster.start_control()
@@ -123,7 +120,6 @@ def connects(address: str) -> bool:
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL], ids=["stopped", "killed"])
 def test_a_gateway_that_ends_answers_what_it_has_and_takes_nothing_new(fleet: Fleet, how: signal.Signals) -> None:
     """Of one whose supervisor is killed, the workers do."""
-    wait_for_model(fleet, "small")
     body = {"model": "small", "max_tokens": 80, "stream": True, "messages": [{"role": "user", "content": "Hi"}]}
     fleet.tokens.take()
     with closing(http.client.HTTPConnection(fleet.gateway.address, timeout=END_S)) as connection:
@@ -141,7 +137,7 @@ def test_a_gateway_that_ends_answers_what_it_has_and_takes_nothing_new(fleet: Fl
 def test_a_gateway_in_a_terminal_answers_what_it_has_after_ctrl_c(fleet: Fleet, workers: str) -> None:
     """Which the terminal sends to each of its processes."""
     gateway = fleet.cluster.start_gateway("other", "--workers", workers, prefix=("setsid",))
-    wait_until(lambda: health(gateway)[0] == 200, "it has routes")
+    wait_for_routes(fleet, "other")
     body = {"model": "small", "max_tokens": 80, "stream": True, "messages": [{"role": "user", "content": "Hi"}]}
     fleet.tokens.take()
     with closing(http.client.HTTPConnection(gateway.address, timeout=END_S)) as connection:
