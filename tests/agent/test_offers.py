@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -121,3 +122,25 @@ async def test_answers_follow_the_weights_and_the_engine(tmp_path: Path) -> None
         await wait_until(lambda: refused.refusal in told[-1][0].refusal and not told[-1][0].weights, f"{told[-1]}")
         node.runtime.offer(())
         await wait_until(lambda: told[-1] == (), "no answer")
+
+
+async def test_weights_that_block_delay_no_other_answer_of_offers_that_come_later_neither(tmp_path: Path) -> None:
+    told: list[tuple[OfferChecked, ...]] = []
+    blocked = threading.Event()
+
+    def look(source: str) -> str:
+        if source == "/slow":
+            assert blocked.wait(60)
+        return ""
+
+    def answered() -> set[str]:
+        return {each.key for each in told[-1]} if told else set()
+
+    slow, other, later = (evolve(an_offer(), key=key, source=f"/{key}") for key in ("slow", "other", "later"))
+    async with running_node(tmp_path / "agent", sim=str(SIM), look_at_weights=look, tell_offers=told.append) as node:
+        node.runtime.offer((slow, other))
+        await wait_until(lambda: answered() == {"other"}, "an answer about the one")
+        node.runtime.offer((slow, other, later))
+        await wait_until(lambda: answered() == {"other", "later"}, "an answer about the one that came later")
+        blocked.set()
+        await wait_until(lambda: answered() == {"slow", "other", "later"}, "all answers")

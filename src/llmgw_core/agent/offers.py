@@ -1,7 +1,8 @@
 """The agent's answers to what it may be asked to run: whether its engines take the commands, and the weights are there.
 
 Rules: answered again whenever the offers or the engines change, and the weights every half minute; a directory that
-blocks delays no other answer.
+blocks delays no other answer, of offers that come meanwhile neither; what is found at about the same time is said
+together.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from llmgw_core.plan.profile import stand_in_replica
 from llmgw_core.plan.sidecar import placed_profile, stand_in_ports
 
 WEIGHTS_EVERY_S = 30.0
+TOGETHER_S = 0.05
 _STAND_IN_KEY = "llmgw-stand-in-key"
 _STAND_IN_DIRECTORY = "/run/llmgw/shard"
 
@@ -39,33 +41,56 @@ class OfferBook:
     _answers: dict[str, OfferChecked] = field(factory=dict)
     """By key, without the weights. Another one for each change of the engines: what is being judged is then late."""
     _troubles: dict[str, str] = field(factory=dict)
+    _followed: dict[str, trio.CancelScope] = field(factory=dict)
+    """By source."""
     _changed: trio.Event = field(factory=trio.Event)
+    _asked_anew: trio.Event = field(factory=trio.Event)
 
     def offer(self, offers: tuple[Offer, ...]) -> None:
         self._offers = offers
-        self._changed.set()
+        self._ask_anew()
 
     def engines_changed(self) -> None:
         self._answers = {}
+        self._ask_anew()
+
+    def _ask_anew(self) -> None:
+        self._asked_anew.set()
+        self._asked_anew = trio.Event()
         self._changed.set()
 
     async def watch(self) -> None:
-        while True:
-            self._changed = trio.Event()
-            await self._answer(self._offers, self._answers)
-            with trio.move_on_after(WEIGHTS_EVERY_S):
-                await self._changed.wait()
-
-    async def _answer(self, offers: tuple[Offer, ...], answers: dict[str, OfferChecked]) -> None:
-        await self._ask_engines(offers, answers)
-        sources = {offer.source for offer in offers}
-        self._troubles = {source: said for source, said in self._troubles.items() if source in sources}
-        self.weights.forget_all_but(sources)
-        self._say(offers, answers)
         async with trio.open_nursery() as nursery:
-            for source in sources:
-                nursery.start_soon(self._look_at, source)
+            while True:
+                self._changed = trio.Event()
+                await self._answer(self._offers, self._answers, nursery)
+                await self._changed.wait()
+                await trio.sleep(TOGETHER_S)
+
+    async def _answer(self, offers: tuple[Offer, ...], answers: dict[str, OfferChecked], nursery: trio.Nursery) -> None:
+        self._follow_all({offer.source for offer in offers}, nursery)
+        await self._ask_engines(offers, answers)
         self._say(offers, answers)
+
+    def _follow_all(self, sources: set[str], nursery: trio.Nursery) -> None:
+        for source in self._followed.keys() - sources:
+            self._followed.pop(source).cancel()
+            self._troubles.pop(source, None)
+        for source in sources - self._followed.keys():
+            self._followed[source] = trio.CancelScope()
+            nursery.start_soon(self._follow, source, self._followed[source])
+        self.weights.forget_all_but(sources)
+
+    async def _follow(self, source: str, scope: trio.CancelScope) -> None:
+        with scope:
+            while True:
+                asked_anew = self._asked_anew
+                trouble = await self.weights.trouble(source)
+                if self._troubles.get(source) != trouble:
+                    self._troubles[source] = trouble
+                    self._changed.set()
+                with trio.move_on_after(WEIGHTS_EVERY_S):
+                    await asked_anew.wait()
 
     async def _ask_engines(self, offers: tuple[Offer, ...], answers: dict[str, OfferChecked]) -> None:
         found = {each.found.engine: each for each in self.inspected()}
@@ -77,9 +102,6 @@ class OfferBook:
                 answers[offer.key] = await trio.to_thread.run_sync(check, abandon_on_cancel=True)
         for key in answers.keys() - {offer.key for offer in offers}:
             del answers[key]
-
-    async def _look_at(self, source: str) -> None:
-        self._troubles[source] = await self.weights.trouble(source)
 
     def _say(self, offers: tuple[Offer, ...], answers: dict[str, OfferChecked]) -> None:
         """Only of what was looked at: not yet is no answer."""
