@@ -12,20 +12,9 @@ from prometheus_client.parser import text_string_to_metric_families
 from llmgw_core.gateway.access_log import AccessLog, Entry
 from llmgw_core.gateway.board import USES, Board, Uses
 from llmgw_core.gateway.books import read_usage
-from llmgw_core.testing.gateway_rig import (
-    LAST_CHUNK,
-    NO_MORE,
-    Act,
-    a_gateway,
-    answer,
-    chunk,
-    event,
-    get,
-    post,
-    stream_head,
-    user_key,
-    wish,
-)
+from llmgw_core.testing.gateway_rig import a_gateway, user_key
+from llmgw_core.testing.http_words import LAST_CHUNK, NO_MORE, answer, chunk, event, get, post, stream_head, wish
+from llmgw_core.testing.scripted_engine import Act
 
 GOOD = answer()
 USAGE = b'"usage":{"prompt_tokens":12,"total_tokens":46,"completion_tokens":34,"prompt_tokens_details":null}'

@@ -8,22 +8,10 @@ import pytest
 import trio
 
 from llmgw_core.model.route import Affinity, ModelRoute
-from llmgw_core.testing.gateway_rig import (
-    LAST_CHUNK,
-    Act,
-    Engine,
-    NotWhole,
-    Rig,
-    Step,
-    a_gateway,
-    answer,
-    chunk,
-    event,
-    get,
-    post,
-    stream_head,
-    wish,
-)
+from llmgw_core.testing.gateway_rig import Rig, a_gateway
+from llmgw_core.testing.http_words import LAST_CHUNK, answer, chunk, event, get, post, stream_head, wish
+from llmgw_core.testing.raw_client import NotWhole
+from llmgw_core.testing.scripted_engine import Act, Engine, Step
 
 BODY = b"b" * 300_000
 SCRIPTS: list[list[Step]] = [

@@ -8,19 +8,9 @@ import trio
 
 from llmgw_core.gateway.client import LINGER_S, LONGEST_LINGER_S, STUCK_S
 from llmgw_core.gateway.flow import FULL_BYTES, PIECE_BYTES
-from llmgw_core.testing.gateway_rig import (
-    LAST_CHUNK,
-    Act,
-    Rig,
-    a_gateway,
-    answer,
-    event,
-    get,
-    post,
-    stream_head,
-    user_key,
-    wish,
-)
+from llmgw_core.testing.gateway_rig import Rig, a_gateway, user_key
+from llmgw_core.testing.http_words import LAST_CHUNK, answer, event, get, post, stream_head, wish
+from llmgw_core.testing.scripted_engine import Act
 
 EITHER_POLLER = pytest.mark.parametrize("portable", [False, True], ids=["epoll", "poll"])
 GOOD = answer()

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 from llmgw_core.gateway.board import Board, key_cell
 from llmgw_core.gateway.limit import MINUTE_S, wait_for_rate
 from llmgw_core.model.route import ModelRoute
-from llmgw_core.testing.gateway_rig import Rig, a_gateway, answer, get, post, user_key, wish
+from llmgw_core.testing.gateway_rig import Rig, a_gateway, user_key
+from llmgw_core.testing.http_words import answer, get, post, wish
 
 GOOD = answer()
 KEY = "authorization: Bearer secret"

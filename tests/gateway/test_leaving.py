@@ -7,21 +7,10 @@ import trio
 import trio.testing
 
 from llmgw_core.model.route import ModelRoute, Target
-from llmgw_core.testing.gateway_rig import (
-    LAST_CHUNK,
-    Act,
-    Engine,
-    RawClient,
-    Rig,
-    Step,
-    a_gateway,
-    answer,
-    event,
-    post,
-    stream_head,
-    user_key,
-    wish,
-)
+from llmgw_core.testing.gateway_rig import Rig, a_gateway, user_key
+from llmgw_core.testing.http_words import LAST_CHUNK, answer, event, post, stream_head, wish
+from llmgw_core.testing.raw_client import RawClient
+from llmgw_core.testing.scripted_engine import Act, Engine, Step
 
 GOOD = answer()
 BIG = wish(text="x" * 8_000_000)

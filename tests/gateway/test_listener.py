@@ -21,21 +21,11 @@ from llmgw_core.gateway.flow import FULL_BYTES, PIECE_BYTES
 from llmgw_core.gateway.listener import Listener, MetricsClient, TlsFiles, open_listeners
 from llmgw_core.gateway.worker import Worker
 from llmgw_core.model.route import ModelRoute, Target
-from llmgw_core.testing.gateway_rig import (
-    LAST_CHUNK,
-    Act,
-    RawClient,
-    Rig,
-    a_gateway,
-    answer,
-    event,
-    get,
-    post,
-    stream_head,
-    user_key,
-    wish,
-)
+from llmgw_core.testing.gateway_rig import Rig, a_gateway, user_key
+from llmgw_core.testing.http_words import LAST_CHUNK, answer, event, get, post, stream_head, wish
+from llmgw_core.testing.raw_client import RawClient
 from llmgw_core.testing.running_node import free_port
+from llmgw_core.testing.scripted_engine import Act
 
 GOOD = answer()
 

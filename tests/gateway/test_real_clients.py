@@ -17,17 +17,9 @@ import trio
 from openai.types.chat import ChatCompletionToolParam
 
 from llmgw_core.model.route import ModelRoute
-from llmgw_core.testing.gateway_rig import (
-    NO_MORE,
-    Act,
-    Rig,
-    Step,
-    a_gateway,
-    answer,
-    chunk,
-    stream_head,
-    user_key,
-)
+from llmgw_core.testing.gateway_rig import Rig, a_gateway, user_key
+from llmgw_core.testing.http_words import NO_MORE, answer, chunk, stream_head
+from llmgw_core.testing.scripted_engine import Act, Step
 
 T = TypeVar("T")
 KEY = "sk-llmgw-users"

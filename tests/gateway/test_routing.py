@@ -7,7 +7,8 @@ import pytest
 import trio
 
 from llmgw_core.model.route import Absent, ModelRoute
-from llmgw_core.testing.gateway_rig import Rig, a_gateway, answer, get, post, wish
+from llmgw_core.testing.gateway_rig import Rig, a_gateway
+from llmgw_core.testing.http_words import answer, get, post, wish
 
 GOOD = answer()
 NAMES = ["m", "org/model-7B", "a.b.c", "with space", "größe/模型", "m:latest", "../etc", 'q"uote\\']

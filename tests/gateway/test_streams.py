@@ -3,19 +3,10 @@
 import pytest
 import trio
 
-from llmgw_core.testing.gateway_rig import (
-    LAST_CHUNK,
-    NO_MORE,
-    Act,
-    NotWhole,
-    a_gateway,
-    answer,
-    chunk,
-    event,
-    post,
-    stream_head,
-    wish,
-)
+from llmgw_core.testing.gateway_rig import a_gateway
+from llmgw_core.testing.http_words import LAST_CHUNK, NO_MORE, answer, chunk, event, post, stream_head, wish
+from llmgw_core.testing.raw_client import NotWhole
+from llmgw_core.testing.scripted_engine import Act
 
 EITHER_POLLER = pytest.mark.parametrize("portable", [False, True], ids=["epoll", "poll"])
 HTTP_1_0 = post(version="1.0")
