@@ -11,7 +11,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
 
@@ -21,6 +21,7 @@ from llmgw_core.agent.family import kill
 from llmgw_core.agent.node import agent_digest
 from llmgw_core.agent.processes import read_processes
 from llmgw_core.errors import LlmgwError
+from llmgw_core.plan.shard_tree import ProcessId
 from llmgw_core.testing.fake_infiniband import an_adapter, write_tree
 from llmgw_core.testing.fake_nvidia_smi import Answer, fake_gpus, write_nvidia_smi
 
@@ -172,10 +173,15 @@ class DemoFleet:
         self._kill_engines()
 
     def _kill_engines(self) -> None:
-        """What outlived everything else, because the control plane could not stop it any more."""
-        for node in NODES:
-            left = read_processes(agent_digest(self.directory / node.name / "state")).values()
-            kill(each.id for each in left if each.marker and each.lives)
+        """What outlived everything else, as the control plane could not stop it any more, until nothing is left."""
+        end = time.monotonic() + END_S
+        while (left := [each for node in NODES for each in self._engines(node)]) and time.monotonic() < end:
+            kill(left)
+            time.sleep(POLL_S)
+
+    def _engines(self, node: MadeUpNode) -> Iterator[ProcessId]:
+        found = read_processes(agent_digest(self.directory / node.name / "state")).values()
+        return (each.id for each in found if each.marker and each.lives)
 
 
 def _with_our_commands() -> dict[str, str]:
