@@ -12,8 +12,8 @@ from llmgw_core.gateway.upstream import IDLE_S
 from llmgw_core.model.route import Affinity, ModelRoute, Target
 from llmgw_core.testing.gateway_rig import a_gateway
 from llmgw_core.testing.http_words import LAST_CHUNK, NO_MORE, answer, chunk, event, post, stream_head, wish
+from llmgw_core.testing.ports import free_port
 from llmgw_core.testing.raw_client import NotWhole
-from llmgw_core.testing.running_node import free_port
 from llmgw_core.testing.scripted_engine import Act, Step
 
 EITHER_POLLER = pytest.mark.parametrize("portable", [False, True], ids=["epoll", "poll"])

@@ -23,8 +23,8 @@ from llmgw_core.gateway.worker import Worker
 from llmgw_core.model.route import ModelRoute, Target
 from llmgw_core.testing.gateway_rig import Rig, a_gateway, user_key
 from llmgw_core.testing.http_words import LAST_CHUNK, answer, event, get, post, stream_head, wish
+from llmgw_core.testing.ports import free_port
 from llmgw_core.testing.raw_client import RawClient
-from llmgw_core.testing.running_node import free_port
 from llmgw_core.testing.scripted_engine import Act
 
 GOOD = answer()

@@ -30,7 +30,7 @@ from llmgw_core.onboard import awaiting
 from llmgw_core.pki.authority import Authority
 from llmgw_core.testing.fake_infiniband import an_adapter, write_tree
 from llmgw_core.testing.machine import fill
-from llmgw_core.testing.running_node import free_port
+from llmgw_core.testing.ports import free_port
 from llmgw_core.testing.sim_model import sim_model
 from llmgw_core.testing.ssh_machine import SshMachine, a_release, ssh_machine
 

@@ -24,14 +24,14 @@ from llmgw_core.errors import LlmgwError
 from llmgw_core.plan.shard_tree import ProcessId
 from llmgw_core.testing.fake_infiniband import an_adapter, write_tree
 from llmgw_core.testing.fake_nvidia_smi import Answer, fake_gpus, write_nvidia_smi
+from llmgw_core.testing.ports import LARGE, claim, first_port, is_free
 
 T = TypeVar("T")
 LLMGW = str(Path(sys.executable).with_name("llmgw"))
 HOST = "127.0.0.1"
 GPUS = 4
 PORTS = 50
-"""Of each node, to serve at; the next hundred are to meet at."""
-FIRST_PORT = 20_000
+"""Of each node, to serve at; the next hundred are to meet at. Before them come those of daemons."""
 POLL_S = 0.1
 END_S = 40.0
 
@@ -74,6 +74,8 @@ class DemoFleet:
     port: int = 0
     gateway: str = ""
     """Where users call."""
+    _guard: socket.socket = field(factory=socket.socket)
+    """Of its ports."""
     _processes: dict[str, subprocess.Popen[bytes]] = field(factory=dict)
 
     @property
@@ -85,7 +87,10 @@ class DemoFleet:
         return f"https://{HOST}:{self.port}"
 
     def make_authority(self) -> None:
-        self.port, self.gateway = _free_port(), f"{HOST}:{_free_port()}"
+        self._guard = claim(LARGE)
+        first = first_port(self._guard)
+        free = filter(is_free, range(first + 1, first + PORTS))
+        self.port, self.gateway = next(free), f"{HOST}:{next(free)}"
         self._run("ca", "init", "--dir", self._path("ca"))
         self._issue("server", "control", "--ip", HOST)
         self._issue("operator", "you")
@@ -113,7 +118,7 @@ class DemoFleet:
         tree = {f"mlx5_{index}": an_adapter(2 * node.number + index) for index in range(2)}
         write_tree(home / "infiniband", tree)
         (home / "machine-id").write_text(f"{node.number:032x}\n", encoding="ascii")
-        serve = FIRST_PORT + 3 * PORTS * node.number
+        serve = first_port(self._guard) + PORTS * (3 * node.number + 1)
         lines = {
             "node": node.name,
             "server": self.server,
@@ -171,6 +176,7 @@ class DemoFleet:
             except subprocess.TimeoutExpired:
                 process.kill()
         self._kill_engines()
+        self._guard.close()
 
     def _kill_engines(self) -> None:
         """What outlived everything else, as the control plane could not stop it any more, until nothing is left."""
@@ -187,10 +193,3 @@ class DemoFleet:
 def _with_our_commands() -> dict[str, str]:
     """Engines that were installed beside llmgw are found, whether or not its directory is in PATH."""
     return {**os.environ, "PATH": f"{Path(LLMGW).parent}:{os.environ.get('PATH', os.defpath)}"}
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind((HOST, 0))
-        port: int = probe.getsockname()[1]
-        return port

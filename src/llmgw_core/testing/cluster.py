@@ -37,6 +37,7 @@ from llmgw_core.testing.fake_infiniband import an_adapter, write_tree
 from llmgw_core.testing.fake_nvidia_smi import Answer, fake_gpus, write_nvidia_smi
 from llmgw_core.testing.light_agent import LightAgent, facts_of_a_node, issue
 from llmgw_core.testing.operator import ask
+from llmgw_core.testing.ports import LARGE, claim, first_port, is_free
 
 LLMGW = str(Path(sys.executable).with_name("llmgw"))
 DEADLINE_S = 90.0
@@ -48,9 +49,8 @@ OUR_PATH = f"{Path(LLMGW).parent}:{os.environ.get('PATH', os.defpath)}"
 """With the engines that are installed beside llmgw."""
 PORTS, SERVE_PORTS, AGENTS = 200, 50, 5
 """Of each agent's engines, at how many of these they serve, and how many agents have a block's ports."""
-FIRST_PORT, BLOCKS, DAEMONS_PORTS = 20_000, 11, 100
-"""Below those that outgoing connections take. In a block are the ports of daemons, then those of agents."""
-BLOCK = DAEMONS_PORTS + AGENTS * PORTS
+DAEMONS_PORTS = 100
+"""In a block of ports are those of daemons, then those of agents."""
 
 
 def wait_until(condition: Callable[[], Any], what: str, deadline_s: float = DEADLINE_S, every_s: float = POLL_S) -> Any:
@@ -136,7 +136,7 @@ class Cluster:
         self._operator = issue(self.authority, self.pki, Role.OPERATOR, "alice")
         begins = self._block(0)
         self.first_port = begins + DAEMONS_PORTS
-        self._daemons_ports = filter(_is_free, range(begins + 1, self.first_port))
+        self._daemons_ports = filter(is_free, range(begins + 1, self.first_port))
         self.port = self.port or next(self._daemons_ports)
 
     @property
@@ -228,9 +228,8 @@ class Cluster:
     def _block(self, number: int) -> int:
         """The first port of one of this cluster's blocks."""
         while len(self._blocks) <= number:
-            self._blocks.append(_claim_block())
-        port: int = self._blocks[number].getsockname()[1]
-        return port
+            self._blocks.append(claim(LARGE))
+        return first_port(self._blocks[number])
 
     def _start(self, name: str, command: Sequence[str], environment: Mapping[str, str] | None) -> Daemon:
         log = self.directory / f"{len(self._started)}-{name}.log"
@@ -366,26 +365,3 @@ def running_cluster(directory: Path, **given: Any) -> Iterator[Cluster]:
 
 def _now() -> datetime:
     return datetime.now(UTC)  # noqa: TID251 - certificates are judged by the real clock
-
-
-def _claim_block() -> socket.socket:
-    """Bound to the first port of a block that no other cluster has, of this run of tests or of another."""
-    for turn in range(BLOCKS):
-        guard = socket.socket()
-        try:
-            guard.bind(("127.0.0.1", FIRST_PORT + BLOCK * ((os.getpid() + turn) % BLOCKS)))
-        except OSError:
-            guard.close()
-        else:
-            return guard
-    raise AssertionError(f"{BLOCKS} clusters at the same time have all ports")
-
-
-def _is_free(port: int) -> bool:
-    """Outside the range for outgoing connections: what is free now is so after a restart, too."""
-    with socket.socket() as probe:
-        try:
-            probe.bind(("127.0.0.1", port))
-        except OSError:
-            return False
-        return True

@@ -6,11 +6,9 @@ What a block leaves behind is killed at its end, by the markers that its process
 from __future__ import annotations
 
 import os
-import random
-import socket
 import sys
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -29,21 +27,12 @@ from llmgw_core.model.node import PortRange
 from llmgw_core.model.shard import ShardPhase, ShardStatus
 from llmgw_core.plan.shard_tree import Process
 from llmgw_core.plugins import load_engines
+from llmgw_core.testing.ports import SMALL, claim, first_port, free_port
 
 SIM = str(Path(sys.executable).with_name("llmgw-sim"))
 DEADLINE_S = 30.0
 """For one wait; only a test that fails takes so long."""
 QUICK = HealthTimings(probe_every_s=0.1, misses=2)
-
-
-def free_port() -> int:
-    """Outside the range for outgoing connections: who tries to reach a port of that may get itself."""
-    while True:
-        port = random.randrange(11000, 18000)  # noqa: S311
-        with suppress(OSError), socket.socket() as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            probe.bind(("0.0.0.0", port))
-            return port
 
 
 def a_launch(
@@ -148,13 +137,14 @@ async def running_node(
     **told: Any,
 ) -> AsyncIterator[RunningNode]:
     """With `leave`, what runs at the end goes on, for the next one on the same state."""
-    first = random.randrange(20000, 31000, 100)  # noqa: S311 - two tests are to meet seldom
+    guard = claim(SMALL)
+    first = first_port(guard)
     runtime = Runtime(
         engines=load_engines({"sim"}),
         state=state,
         named=Named({"sim": {"llmgw-sim": (sim,)}}, environ),
         look_at_weights=look_at_weights,
-        serve_ports=PortRange(first, first + 99),
+        serve_ports=PortRange(first + 1, first + SMALL.size - 1),
         environ=environ,
         housing=housing or OwnSession(),
         **told,
@@ -174,3 +164,4 @@ async def running_node(
         if not leave:
             left = runtime.shards.own_processes(read_processes(agent_digest(state)))
             kill({each.id for each in (*left.values(), *marked_processes(state))})
+        guard.close()

@@ -21,7 +21,7 @@ import pytest
 from attrs import define
 
 from llmgw_core.testing import fake_systemd
-from llmgw_core.testing.running_node import free_port
+from llmgw_core.testing.ports import free_port
 
 SSHD = "/usr/sbin/sshd"
 DEADLINE_S = 20.0
