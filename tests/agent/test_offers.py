@@ -16,7 +16,7 @@ from llmgw_core.discovery.engines import Inspected
 from llmgw_core.engine import EngineInfo
 from llmgw_core.model.catalog import Profile, Sidecar
 from llmgw_core.model.launch import Offer, OfferChecked
-from llmgw_core.model.node import EngineFound
+from llmgw_core.model.node import NOT_LOOKED_YET, EngineFound
 from llmgw_core.plugins import load_engines
 from llmgw_core.surface import read_surfaces
 from llmgw_core.testing.running_node import SIM, running_node, wait_until
@@ -144,3 +144,17 @@ async def test_weights_that_block_delay_no_other_answer_of_offers_that_come_late
         await wait_until(lambda: answered() == {"other", "later"}, "an answer about the one that came later")
         blocked.set()
         await wait_until(lambda: answered() == {"slow", "other", "later"}, "all answers")
+
+
+async def test_an_engine_that_is_being_looked_at_is_told_as_such(tmp_path: Path) -> None:
+    """A large engine's help takes a while: until then nobody knows that there is none."""
+    told: list[tuple[EngineFound, ...]] = []
+    held, sim = tmp_path / "held", tmp_path / "sim"
+    held.touch()
+    sim.write_text(f'#!/bin/sh\nwhile [ -e {held} ]; do sleep 0.05; done\nexec {SIM} "$@"\n')
+    sim.chmod(0o755)
+    async with running_node(tmp_path / "agent", sim=str(sim), tell_engines=told.append):
+        await wait_until(lambda: told, "what it has")
+        assert told[-1] == (EngineFound("sim", None, reason=NOT_LOOKED_YET),)
+        held.unlink()
+        await wait_until(lambda: told[-1][0].outcome == "accepted", "it was looked at")

@@ -9,7 +9,7 @@ from attrs import evolve
 from llmgw_core.model.catalog import Profile
 from llmgw_core.model.deployment import ReplicaFailure, ReplicaRecord
 from llmgw_core.model.launch import Launch
-from llmgw_core.model.node import EngineFound, Fabric, Found, Gpu, GpuReport, NodeFacts, PortRange
+from llmgw_core.model.node import NOT_LOOKED_YET, EngineFound, Fabric, Found, Gpu, GpuReport, NodeFacts, PortRange
 from llmgw_core.model.replica import Hca
 from llmgw_core.model.shard import ShardPhase, ShardStatus
 from llmgw_core.plan.explain import explain, placer_of
@@ -198,6 +198,12 @@ def test_a_node_that_did_not_accept_the_offer_gets_nothing(answer: dict[str, str
     facts = node_facts() if answer is None else accepting(node_facts(), offers.values(), **answer)
     world = evolve(a_world(catalog, []), nodes={"gpu-1": seen_node("gpu-1", facts)})
     assert reconcile(world).unplaced == {"m/1": f"needs a node; gpu-1 {reason}"}
+
+
+def test_an_engine_that_was_not_looked_at_yet_is_no_lack_of_it() -> None:
+    unseen = EngineFound("sim", None, reason=NOT_LOOKED_YET)
+    world = one_model(a_profile(), seen_node("gpu-1", facts_with(engines=(unseen,))))
+    assert reconcile(world).unplaced == {"m/1": "needs a node; gpu-1 has not answered this offer yet"}
 
 
 @pytest.mark.parametrize(

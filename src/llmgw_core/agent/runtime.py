@@ -22,7 +22,7 @@ from llmgw_core.agent.weights import Weights
 from llmgw_core.discovery.engines import Inspected, Named
 from llmgw_core.engines import Engines
 from llmgw_core.model.launch import Offer, OfferChecked, Order
-from llmgw_core.model.node import SERVE_PORTS, EngineFound, PortRange
+from llmgw_core.model.node import NOT_LOOKED_YET, SERVE_PORTS, EngineFound, PortRange
 from llmgw_core.model.shard import ShardStatus
 from llmgw_core.wire.message import LogRead, ReadLog
 
@@ -79,7 +79,10 @@ class Runtime:
             nursery.start_soon(self.shards.live)
 
     def _note_engines(self, known: tuple[Inspected, ...]) -> None:
-        self.tell_engines(tuple(each.found for each in known))
+        found = {each.found.engine: each.found for each in known}
+        unseen = {plugin.info.name for plugin in self.engines.loaded} - found.keys()
+        found |= {name: EngineFound(name, None, reason=NOT_LOOKED_YET) for name in unseen}
+        self.tell_engines(tuple(found[name] for name in sorted(found)))
         self._offers.engines_changed()
 
     def offer(self, offers: tuple[Offer, ...]) -> None:

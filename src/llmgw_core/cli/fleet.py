@@ -151,8 +151,11 @@ def _fabric(fabric: dict[str, Any]) -> str:
 
 def _engine_in_full(engine: dict[str, Any]) -> str:
     from llmgw_core.examine.executable import NOT_FOUND
+    from llmgw_core.model.node import NOT_LOOKED_YET
 
     reason = f": {engine['reason']}" if engine.get("reason") else ""
+    if engine.get("reason") == NOT_LOOKED_YET:
+        return f"{engine['engine']} is {NOT_LOOKED_YET}"
     if not engine.get("executable"):
         return f"{engine['engine']} is not installed{reason.replace(f' {NOT_FOUND}:', '')}; {WAY_ON_A_NODE}"
     return f"{_engine(engine)}{reason}  [{engine['executable']}]"

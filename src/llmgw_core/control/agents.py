@@ -15,7 +15,7 @@ from llmgw_core.control.plane import Plane, log
 from llmgw_core.control.renewal import renew_certificate
 from llmgw_core.control.visit import Visit
 from llmgw_core.errors import LlmgwError
-from llmgw_core.model.node import NOT_LOOKED_YET, NodeFacts
+from llmgw_core.model.node import NOT_LOOKED_YET, EngineFound, NodeFacts
 from llmgw_core.net.link import LinkClosed, TooLarge
 from llmgw_core.plan.admission import Admitted, Allowance, Caller, NotAdmitted, admit
 from llmgw_core.plan.liveness import NodeState
@@ -208,10 +208,15 @@ def _news(node: Node, new: NodeFacts) -> list[tuple[str, str]]:
     if old.fabrics != new.fabrics:
         told = ", ".join(f"{each.name} {each.trouble or 'is fine'}" for each in new.fabrics)
         found.append(("fabrics changed", told or "none"))
-    if old.engines != new.engines:
-        told = ", ".join(" ".join(filter(None, (each.engine, each.version, each.outcome))) for each in new.engines)
+    seen = _seen(new)
+    if _seen(old) != seen:
+        told = ", ".join(" ".join(filter(None, (each.engine, each.version, each.outcome))) for each in seen)
         found.append(("engines changed", told or "none"))
     return found
+
+
+def _seen(facts: NodeFacts) -> tuple[EngineFound, ...]:
+    return tuple(each for each in facts.engines if each.reason != NOT_LOOKED_YET)
 
 
 async def _answer(plane: Plane, node: Node, connection: Connection, message: Message | Unknown) -> None:

@@ -118,7 +118,7 @@ class EngineFound:
     outcome: str = "unchecked"
     """An `Outcome`'s value."""
     reason: str = ""
-    """The first refused flag, or why it could not be checked."""
+    """The first refused flag, or why it could not be checked; `NOT_LOOKED_YET` where nobody can say yet."""
 
 
 class BadPorts(LlmgwError):

@@ -13,7 +13,8 @@ from attrs import field, frozen
 
 from llmgw_core.model.node import NOT_LOOKED_YET
 from llmgw_core.model.replica import frozen_mapping
-from llmgw_core.plan.candidate import NOT_ANSWERED
+from llmgw_core.plan.candidate import NOT_ANSWERED, NOT_SAID
+from llmgw_core.plan.where_weights import NO_ANSWER
 
 HINT = "llmgw ctl explain MODEL, llmgw ctl weights MODEL"
 
@@ -33,9 +34,11 @@ class Fleet:
 def has_answered(name: str, fleet: Fleet) -> bool:
     """Whether the node has said what it has: an engine's help may take a while."""
     facts = fleet.node.get("facts") or {}
-    looked = bool(facts.get("engines")) and facts.get("gpus", {}).get("reason") != NOT_LOOKED_YET
-    refusals = [refusal for _, _, refusal in _refusals(name, fleet)]
-    return fleet.node.get("state") == "online" and looked and NOT_ANSWERED not in refusals
+    looks = [facts.get("gpus", {}), *facts.get("engines", ())]
+    looked = len(looks) > 1 and all(each.get("reason") != NOT_LOOKED_YET for each in looks)
+    waits = any(refusal in (NOT_ANSWERED, NOT_SAID) for _, _, refusal in _refusals(name, fleet))
+    waits |= any(said.endswith(NO_ANSWER) for _, said in _weights(name, fleet))
+    return fleet.node.get("state") == "online" and looked and not waits
 
 
 def render_fleet(name: str, fleet: Fleet) -> tuple[str, ...]:

@@ -13,7 +13,7 @@ from enum import Enum
 from attrs import frozen
 
 from llmgw_core.model.launch import Offer, OfferChecked
-from llmgw_core.model.node import EngineFound, Fabric, Found, NodeFacts
+from llmgw_core.model.node import NOT_LOOKED_YET, EngineFound, Fabric, Found, NodeFacts
 from llmgw_core.plan.liveness import NodeState
 from llmgw_core.plan.room import Room
 from llmgw_core.plan.world import ObservedNode
@@ -33,6 +33,7 @@ class Filter(Enum):
 
 
 NOT_ANSWERED = "has not answered this offer yet"
+NOT_SAID = "has not said yet what it runs"
 
 
 @frozen
@@ -80,7 +81,7 @@ def examine(
         return Refused(node.name, Filter.DRAINING, "drains")
     engine = room.engine(offer.profile.engine)
     if engine is None:
-        return Refused(node.name, Filter.ENGINE, _no_engine(facts, offer.profile.engine))
+        return _no_engine(node.name, facts, offer.profile.engine)
     answer = checked.get(offer.key)
     if answer is None:
         return Refused(node.name, Filter.COMMAND, NOT_ANSWERED)
@@ -98,12 +99,15 @@ def examine(
 def _absent(node: ObservedNode) -> str:
     if node.state is not NodeState.ONLINE:
         return f"is {node.state.value}"
-    return "has not said yet what it runs" if node.shards is None else ""
+    return NOT_SAID if node.shards is None else ""
 
 
-def _no_engine(facts: NodeFacts, engine: str) -> str:
+def _no_engine(name: str, facts: NodeFacts, engine: str) -> Refused:
     found = next((each for each in facts.engines if each.engine == engine), None)
-    return f"has no {engine}" + (f": {found.reason}" if found is not None and found.reason else "")
+    if found is not None and found.reason == NOT_LOOKED_YET:
+        return Refused(name, Filter.COMMAND, NOT_ANSWERED)
+    why = f": {found.reason}" if found is not None and found.reason else ""
+    return Refused(name, Filter.ENGINE, f"has no {engine}{why}")
 
 
 def _no_group(facts: NodeFacts, engine: EngineFound, fabrics: tuple[Fabric, ...], refuted: Mapping[str, str]) -> str:

@@ -12,6 +12,8 @@ from attrs import frozen
 
 from llmgw_core.plan.world import ObservedNode, World
 
+NO_ANSWER = "it has not answered yet"
+
 
 class Weights(Enum):
     WHOLE = "whole"
@@ -54,6 +56,6 @@ def _weights_of(node: ObservedNode, source: str, keys: frozenset[str]) -> NodeWe
         return NodeWeights(node.name, Weights.UNKNOWN, "it has not reported since the control plane started")
     answers = [answer for answer in node.facts.offers if answer.key in keys]
     if not answers:
-        return NodeWeights(node.name, Weights.UNKNOWN, "it has not answered yet")
+        return NodeWeights(node.name, Weights.UNKNOWN, NO_ANSWER)
     trouble = next((answer.weights for answer in answers if answer.weights), "")
     return NodeWeights(node.name, Weights.NOT_WHOLE if trouble else Weights.WHOLE, trouble)
