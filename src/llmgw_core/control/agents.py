@@ -189,15 +189,14 @@ async def _store(plane: Plane, node: Node, report: Report) -> None:
     facts = bounded(report.facts)
     node.stores = node.stores.taken(plane.now())
     stored = NodeReported(node.name, node.instance, report.number, render_facts(facts), plane.now())
-    events = [plane.event(kind, node.name, reason) for kind, reason in _news(node, facts)]
+    events = [plane.event(kind, node.name, reason) for kind, reason in news_of(node.facts, facts)]
     await plane.writer.write(stored, *events)
     node.facts = facts
     node.report_number = report.number
 
 
-def _news(node: Node, new: NodeFacts) -> list[tuple[str, str]]:
-    """What of a report is worth an event."""
-    old = node.facts
+def news_of(old: NodeFacts | None, new: NodeFacts) -> list[tuple[str, str]]:
+    """What of a report is worth an event: its kind and reason."""
     if new.gpus.reason == NOT_LOOKED_YET:
         return []  # an agent that has just started
     if old is None or old.gpus.reason == NOT_LOOKED_YET:
