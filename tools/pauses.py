@@ -2,7 +2,7 @@
 
 A race that needs one process to be slow at one line shows itself in minutes, where plain load takes days. A pause is
 shorter than any silence after which the project takes a process for lost; so what fails under pauses is a fault of the
-project, or of the test.
+project, or of the test. (But for one kind, which is rare: what a test stops within a pause goes on after it.)
 """
 
 from __future__ import annotations
