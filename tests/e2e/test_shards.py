@@ -23,6 +23,7 @@ from llmgw_core.model.catalog import HealthTimings
 from llmgw_core.model.launch import Stage
 from llmgw_core.model.shard import ShardPhase
 from llmgw_core.plan.shard_tree import ProcessId
+from llmgw_core.testing import cluster
 from llmgw_core.testing.running_node import (
     SIM,
     RunningNode,
@@ -449,6 +450,20 @@ async def test_a_stop_wins_in_every_phase(tmp_path: Path) -> None:
             await node.stop(launch)
             assert marked_processes(tmp_path) == ()
         assert not any(status.failure for statuses in node.seen for status in statuses)
+
+
+async def test_what_died_before_it_was_told_to_stop_has_failed(tmp_path: Path) -> None:
+    """Though the agent hears of both in one moment: its death may be why the others were stopped."""
+    launch = a_launch()
+    async with running_node(tmp_path) as node:
+        pid = (await node.ready(launch)).pid
+        os.kill(pid, signal.SIGKILL)
+        cluster.wait_until(lambda: not Path(f"/proc/{pid}").exists(), "its end")  # the agent's loop stands still
+        await node.stop(launch)
+        failures = [status.failure for statuses in node.seen for status in statuses if status.failure is not None]
+        assert [each.exit for each in failures[-1:]] == ["signal 9 (SIGKILL)"]
+        log = await node.runtime.read_log(ReadLog(1, launch.replica, 0, first_failure=True))
+        assert "engine ended: signal 9" in log.text
 
 
 async def test_what_is_only_prepared_and_told_to_stop_is_not_told_as_started(tmp_path: Path) -> None:

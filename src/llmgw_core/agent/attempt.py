@@ -269,8 +269,9 @@ class Attempt:
         self.show(ShardPhase.STOPPING, failure.reason)
         extra = {"shard": self.marker, "kind": failure.kind, "reason": failure.reason, "exit": failure.exit}
         _log.warning("shard failed", extra=extra)
-        await self.save()
-        await trio.to_thread.run_sync(self.node.files.keep_failure, *self.key)
+        with trio.CancelScope(shield=True):  # a stop may come in this moment
+            await self.save()
+            await trio.to_thread.run_sync(self.node.files.keep_failure, *self.key)
 
     async def _end_for_sure(self, nursery: trio.Nursery) -> None:
         """Whatever the machine lacks for the moment (descriptors, memory): it is tried until nothing is left."""
@@ -286,17 +287,28 @@ class Attempt:
         """Nothing of it is left afterwards."""
         begun = self.family.kin.reaper is not None or self.kept.phase.holds_gpus
         if begun:
-            self.kept = evolve(self.kept, stopping=True)
-            await self.save()
             if self.family.link is None and self.adopted:
                 with suppress(ReaperGone):
                     await find_reaper(self, nursery)
+            await self._note_end()
+            self.kept = evolve(self.kept, stopping=True)
+            await self.save()
             if self.kept.failure is None and self.kept.seen_ready:
                 await wait_until_idle(self._probe(), self._in_flight_left_s, self._say)
             hurried = self.kept.failure is not None
             stop = hurry(self.kept.stop, FAILED_GRACE_S) if hurried else self.kept.stop
             await self.family.end(stop, 0.0 if hurried else ORPHAN_GRACE_S)
         self.node.lent_ports.difference_update(self.kept.sidecar_ports.values())
+
+    async def _note_end(self) -> None:
+        """What ended by itself has failed, though it was told to stop before that was seen: it may be the cause."""
+        if self.kept.failure is not None or self.kept.stopping or self.family.link is None:
+            return
+        with suppress(ReaperGone):
+            state = await self.family.link.state()
+            ended = next((each for each in state.processes if not each.running), None)
+            if ended is not None:
+                await self._fail(self._explain(ended, self._asked_shard()))
 
     def _probe(self) -> Probe | None:
         with suppress(LlmgwError):
