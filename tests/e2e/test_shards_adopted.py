@@ -165,8 +165,9 @@ async def test_a_killed_front_process_or_sidecar(tmp_path: Path, phase: ShardPha
         node.run(launch)
         await node.wait(launch, *({phase} - {STOPPING} or {READY}))
         await wait_until(lambda: (status := node.status(launch)) and status.pid, "an engine")
-        if phase is STOPPING:
+        if phase is STOPPING:  # what dies before it was asked to has failed
             node.ask_to_stop(launch)
+            await wait_until(lambda: "SIGTERM was sent" in node.reason(launch), "it is asked")
         os.kill(node.runtime.shards._attempts[launch.replica, 0, 1].family.kin.fronts[victim].pid, signal.SIGKILL)
         hold.release()
         if phase is STOPPING:
