@@ -49,6 +49,11 @@ def children_of(gateway: Gateway) -> list[int]:
     return [int(each) for each in Path(f"/proc/{supervisor}/task/{supervisor}/children").read_text().split()]
 
 
+def ignores(pid: int, number: signal.Signals) -> bool:
+    (mask,) = (line for line in Path(f"/proc/{pid}/status").read_text().splitlines() if line.startswith("SigIgn:"))
+    return bool(int(mask.split()[1], 16) >> (number - 1) & 1)
+
+
 def wait_for_routes(fleet: Fleet, name: str) -> None:
     """Until every worker of that gateway has the latest ones."""
 
@@ -138,6 +143,8 @@ def test_a_gateway_in_a_terminal_answers_what_it_has_after_ctrl_c(fleet: Fleet, 
     """Which the terminal sends to each of its processes."""
     gateway = fleet.cluster.start_gateway("other", "--workers", workers, prefix=("setsid",))
     wait_for_routes(fleet, "other")
+    if workers == "2":
+        assert all(ignores(each, signal.SIGTTOU) for each in children_of(gateway)), "as after `stty tostop`"
     body = {"model": "small", "max_tokens": 80, "stream": True, "messages": [{"role": "user", "content": "Hi"}]}
     fleet.tokens.take()
     with closing(http.client.HTTPConnection(gateway.address, timeout=END_S)) as connection:

@@ -30,6 +30,11 @@ class Fleet:
         command = [LLMGW, "ctl", *who, "keys", *words]
         return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
+    def wait_for_looks(self) -> None:
+        """Until the command has looked twice whether all gateways have heard, and looks again."""
+        asked = "asked operator=alice what=gateways"
+        self.control.wait_for(asked, times=2 + len(self.control.lines(asked)))
+
     @contextmanager
     def deaf_workers(self) -> Iterator[None]:
         supervisor = self.gateway.daemon.process.pid
@@ -66,9 +71,7 @@ def _fleet(tmp_path: Path) -> Iterator[Fleet]:
 def test_a_key_is_good_everywhere_when_it_was_made_and_nowhere_when_it_was_revoked(fleet: Fleet) -> None:
     with fleet.deaf_workers():
         making = fleet.start_keys("create", "ci")
-        fleet.control.wait_for(
-            "asked operator=alice what=gateways", times=2 + len(fleet.control.lines("what=gateways"))
-        )
+        fleet.wait_for_looks()
     key, said = making.communicate(timeout=DEADLINE_S)
     assert "it is never shown again" in said.strip().splitlines()[-1]
     assert fleet.answers(key.strip()) == {200}
@@ -83,3 +86,24 @@ def test_a_gateway_that_does_not_hear_of_a_key_is_named(fleet: Fleet) -> None:
     assert "gw/" in said
     assert "has not heard of it and takes it until then" in said
     wait_until(lambda: fleet.answers(key) == {401}, "it has heard")
+
+
+def test_gateways_that_come_back_are_waited_for(fleet: Fleet) -> None:
+    """A control plane that has just started does not hear them yet."""
+    fleet.control.kill()
+    fleet.cluster.start_control()
+    assert fleet.answers(fleet.cluster.create_key("ci")) == {200}
+
+
+def test_a_control_plane_that_hangs_is_not_waited_for(fleet: Fleet) -> None:
+    with fleet.deaf_workers():
+        making = fleet.start_keys("create", "ci")
+        fleet.wait_for_looks()
+        fleet.control.signal(signal.SIGSTOP)
+        try:
+            key, said = making.communicate(timeout=DEADLINE_S)
+        finally:
+            fleet.control.signal(signal.SIGCONT)
+    assert making.returncode == 0
+    assert key.startswith("sk-llmgw-")
+    assert "not seen whether gateways have heard of it: " in said

@@ -203,7 +203,7 @@ def test_a_node_that_did_not_accept_the_offer_gets_nothing(answer: dict[str, str
 def test_an_engine_that_was_not_looked_at_yet_is_no_lack_of_it() -> None:
     unseen = EngineFound("sim", None, reason=NOT_LOOKED_YET)
     world = one_model(a_profile(), seen_node("gpu-1", facts_with(engines=(unseen,))))
-    assert reconcile(world).unplaced == {"m/1": "needs a node; gpu-1 has not answered this offer yet"}
+    assert reconcile(world).unplaced == {"m/1": "needs a node; gpu-1 has not looked at its sim yet"}
 
 
 @pytest.mark.parametrize(

@@ -37,6 +37,20 @@ from llmgw_core.store.statement import KEPT_EVENTS
 CONNECTED = NodeConnected("gpu1", "node", "aa", "key-a", 9000.0, "10.0.0.1:5", "i1", 100.0)
 REPORTED = NodeReported("gpu1", "i1", 1, '{"a":1}', 101.0)
 TIMEOUT_S = 30
+KILLED_AFTER_A_LOOK = """
+import os, signal, subprocess, sys
+from pathlib import Path
+from llmgw_core.store.change import EventHappened
+from llmgw_core.store.database import Database
+
+path = Path(sys.argv[1])
+writing, reading = Database(path), Database(path)
+writing.commit([EventHappened("k", "", "before", 1.0)])
+look = "import sqlite3, sys; c = sqlite3.connect(sys.argv[1]); c.execute('SELECT id FROM event').fetchall(); c.close()"
+subprocess.run([sys.executable, "-c", look, str(path)], check=True)
+writing.commit([EventHappened("k", "", "after", 2.0)])
+os.kill(os.getpid(), signal.SIGKILL)
+"""
 
 
 @pytest.fixture(name="database")
@@ -139,6 +153,24 @@ def test_events_oldest_first_the_last_ones_of_one_node_after_one_that_is_known(d
 def test_the_last_events_are_kept(database: Database) -> None:
     database.commit([EventHappened("k", "", "", float(number)) for number in range(KEPT_EVENTS + 3)])
     assert database.read("SELECT count(*), min(at), max(at) FROM event")[0][:] == (KEPT_EVENTS, 3.0, KEPT_EVENTS + 2.0)
+
+
+def test_what_an_earlier_release_kept_goes_a_little_with_each_event(database: Database) -> None:
+    insert = "INSERT INTO event (id, at, node, kind, reason) VALUES (?, 0, '', 'k', '')"
+    database._connection.executemany(insert, [(id,) for id in (*range(1, 30), KEPT_EVENTS + 50)])
+    for left in (19, 9, 0):
+        database.commit([EventHappened("k", "", "new", 1.0)])
+        assert database.read("SELECT count(*) FROM event WHERE id < 30")[0][0] == left
+
+
+def test_who_looks_into_the_store_from_outside_takes_nothing_from_it(tmp_path: Path) -> None:
+    """What is stored after such a look is there after a kill."""
+    path, script = tmp_path / "store.db", tmp_path / "control.py"
+    script.write_text(KILLED_AFTER_A_LOOK, encoding="utf-8")
+    done = subprocess.run([sys.executable, script, path], capture_output=True, text=True, timeout=TIMEOUT_S)
+    assert done.returncode == -9, done.stderr
+    with opened(path) as database:
+        assert [event.reason for event in read_events(database)] == ["before", "after"]
 
 
 # groups

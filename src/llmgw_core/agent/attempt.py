@@ -39,6 +39,8 @@ LASTING_READY_S = 300.0
 FAILED_GRACE_S = 5.0
 """For each step of the end of a shard that failed: its requests are lost, and its replica is to be rebuilt."""
 END_AGAIN_S = 1.0
+NOTE_S = 2.0
+"""How long a stop waits for its reaper to say what has ended by itself before."""
 ORPHAN_GRACE_S = 3.0
 """What processes may take that outlive the engine's front process after a stop."""
 _log = logging.getLogger("llmgw.agent")
@@ -304,7 +306,7 @@ class Attempt:
         """What ended by itself has failed, though it was told to stop before that was seen: it may be the cause."""
         if self.kept.failure is not None or self.kept.stopping or self.family.link is None:
             return
-        with suppress(ReaperGone):
+        with suppress(ReaperGone), trio.move_on_after(NOTE_S):
             state = await self.family.link.state()
             ended = next((each for each in state.processes if not each.running), None)
             if ended is not None:

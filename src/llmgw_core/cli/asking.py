@@ -24,13 +24,56 @@ ANSWER_S = 700.0
 LINKS_AT_ONCE = 50
 
 
+MOST_REFUSALS = 10
+"""On end; who follows something then gives up."""
+
+
 class NotAnswered(LlmgwError):
     """What the control plane said instead of an answer."""
 
 
-def ask(context: Context, what: str, **arguments: Any) -> Any:
+class NotHeard(NotAnswered):
+    """It does not hear this operator, or not now."""
+
+
+class Patience:
+    """Of who follows something: a control plane that is away may come back, one that refuses on end will not hear."""
+
+    def __init__(self) -> None:
+        self.refusals = 0
+
+    def ask(self, context: Context, what: str, **arguments: Any) -> Any:
+        """The answer; `None`, and why, while there is none."""
+        try:
+            answer = ask(context, what, **arguments)
+        except Exception as error:
+            inner = self.bear(error)
+            if type(inner) is NotAnswered:
+                raise inner from None
+            click.echo(f"llmgw: not reached: {printable_text(str(inner))}", err=True)
+            return None
+        self.refusals = 0
+        return answer
+
+    def bear(self, error: Exception) -> Exception:
+        """What it is, where it may pass; raises it where it does not."""
+        inner = _inner(error)
+        self.refusals = self.refusals + 1 if isinstance(inner, NotHeard) else 0
+        if self.refusals == MOST_REFUSALS:
+            raise inner
+        return inner
+
+
+def ask(context: Context, what: str, *, within_s: float = ANSWER_S, **arguments: Any) -> Any:
     """The answer to one question; raises `NotReached`, `LinkClosed` or `NotAnswered`."""
-    return ask_all(context, [(what, arguments)])[0]
+    import trio
+
+    async def ask_in_time() -> Any:
+        with trio.move_on_after(within_s):
+            return (await _ask_all(context, [(what, arguments)]))[0]
+        raise NotHeard(f"the control plane has not answered within {within_s:g} s")
+
+    return trio.run(ask_in_time)
 
 
 def ask_all(context: Context, questions: Sequence[tuple[str, dict[str, Any]]]) -> list[Any]:
@@ -115,9 +158,9 @@ async def _hear_one(link: Link) -> Any:
         with trio.fail_after(ANSWER_S):
             message = await link.hear()
     except trio.TooSlowError:
-        raise NotAnswered(f"the control plane has not answered within {ANSWER_S:g} s") from None
+        raise NotHeard(f"the control plane has not answered within {ANSWER_S:g} s") from None
     if isinstance(message, Refused):
-        raise NotAnswered(message.reason)
+        raise NotHeard(message.reason)
     return message
 
 
@@ -147,22 +190,22 @@ def _rendered(render: Callable[[], str]) -> str:
 
 def why_not_reached(error: Exception) -> str:
     """What is said of a control plane that is away; raises the error where it is another."""
+    return str(_inner(error))
+
+
+def _inner(error: Exception) -> Exception:
+    """The first of a link that several tasks saw ending; raises what is no such thing."""
     from llmgw_core.net.call import NotReached
     from llmgw_core.net.link import LinkClosed
 
     if isinstance(error, NotReached | LinkClosed | NotAnswered):
-        return str(error)
-    if isinstance(error, BaseExceptionGroup):
-        return _first_of(error)
-    raise error
-
-
-def _first_of(errors: BaseExceptionGroup[BaseException]) -> str:
-    """What is said of a link that several tasks saw ending; raises what is no such thing."""
-    expected, others = errors.split(LlmgwError)
+        return error
+    if not isinstance(error, ExceptionGroup):
+        raise error
+    expected, others = error.split(LlmgwError)
     if others is not None or expected is None:
-        raise errors
-    inner: BaseException = expected
-    while isinstance(inner, BaseExceptionGroup):
+        raise error
+    inner: Exception = expected
+    while isinstance(inner, ExceptionGroup):
         inner = inner.exceptions[0]
-    return str(inner)
+    return inner

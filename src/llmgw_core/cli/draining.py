@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from llmgw_core.cli.asking import ask, why_not_reached
+from llmgw_core.cli.asking import Patience, ask
 from llmgw_core.cli.fleet import as_json_option
 from llmgw_core.cli.output import show
 from llmgw_core.cli.printable import printable_text
@@ -146,9 +146,9 @@ def _watch(context: Context, nodes: tuple[str, ...]) -> None:
     """Say what changes, until every node is drained; raises `Blocked` when nothing more can move by itself."""
     import time
 
-    told = ""
+    told, patience = "", Patience()
     while True:
-        statuses = _statuses(context, nodes)
+        statuses = patience.ask(context, "drains", nodes=list(nodes)) or []
         now = render_drains(statuses)
         if statuses and now != told:
             told = now
@@ -160,13 +160,3 @@ def _watch(context: Context, nodes: tuple[str, ...]) -> None:
         if states and not states - {"drained", "not draining", "blocked"}:
             raise Blocked("blocked, and goes on by itself when there is room; `llmgw ctl undrain` ends it")
         time.sleep(FOLLOW_S)
-
-
-def _statuses(context: Context, nodes: tuple[str, ...]) -> list[dict[str, Any]]:
-    """Nothing while the control plane is away: the drain goes on when it is back."""
-    try:
-        found: list[dict[str, Any]] = ask(context, "drains", nodes=list(nodes))
-    except Exception as error:
-        click.echo(f"llmgw: not reached: {printable_text(why_not_reached(error))}", err=True)
-        return []
-    return found

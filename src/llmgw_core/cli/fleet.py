@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from llmgw_core.cli.asking import ask, watch, why_not_reached
+from llmgw_core.cli.asking import Patience, ask, watch
 from llmgw_core.cli.engine_report import WAY_ON_A_NODE
 from llmgw_core.cli.output import show
 from llmgw_core.cli.printable import printable, printable_text
@@ -189,29 +189,19 @@ def events(context: Context, node: str, limit: int, follow: bool, as_json: bool)
     """Show what happened, oldest first."""
     import time
 
-    after = 0
+    after, patience = 0, Patience()
     if node and not as_json and not ask(context, "events", node=node, limit=1, after=0):
         click.echo(printable_text(f"no events of a node {node}"), err=follow)
     while True:
-        for event in _events(context, patient=after > 0, node=node, limit=limit, after=after):
+        asked: dict[str, Any] = {"node": node, "limit": limit, "after": after}
+        found = patience.ask(context, "events", **asked) if after else ask(context, "events", **asked)
+        for event in found or ():
             after = event["id"]
             if not show(json.dumps(event) if as_json else printable_text(_event(event))):
                 return
         if not follow:
             return
         time.sleep(WATCH_S)
-
-
-def _events(context: Context, *, patient: bool, **asked: Any) -> list[dict[str, Any]]:
-    """The events; none where a patient caller does not reach the control plane now."""
-    try:
-        found: list[dict[str, Any]] = ask(context, "events", **asked)
-    except Exception as error:
-        if not patient:
-            raise
-        click.echo(f"llmgw: not reached: {printable_text(why_not_reached(error))}", err=True)
-        return []
-    return found
 
 
 def _event(event: dict[str, Any]) -> str:

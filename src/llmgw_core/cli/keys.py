@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from llmgw_core.cli.asking import ask
+from llmgw_core.cli.asking import ask, why_not_reached
 from llmgw_core.cli.fleet import as_json_option, time_text
 from llmgw_core.cli.output import show
 from llmgw_core.cli.printable import printable_text
 from llmgw_core.cli.table import render_table
-from llmgw_core.errors import LlmgwError
 
 if TYPE_CHECKING:
     from llmgw_core.cli.context import Context
@@ -99,18 +98,20 @@ def revoke(context: Context, key: str) -> None:
 
 
 def _wait_for_gateways(context: Context, key: dict[str, Any], meanwhile: str) -> None:
-    """Until all go by what was changed about a key; who does not is named, and so is one that is gone."""
+    """Until all go by what was changed about a key; who does not in time is named, and so is one that is gone."""
     import time
 
+    version = key.get("version", 0)  # an older control plane says none
     end = time.monotonic() + HEAR_S
     try:
         while True:
-            behind = [each for each in ask(context, "gateways") if each["version"] < key["version"]]
-            if all(each["state"] == "gone" for each in behind) or time.monotonic() > end:
+            behind = [each for each in ask(context, "gateways", within_s=HEAR_S) if each["version"] < version]
+            if not behind or time.monotonic() > end:
                 break
             time.sleep(_LOOK_EVERY_S)
-    except LlmgwError as error:
-        click.echo(f"llmgw: not seen whether gateways have heard of it: {error}", err=True)
+    except Exception as error:
+        said = printable_text(why_not_reached(error))
+        click.echo(f"llmgw: not seen whether gateways have heard of it: {said}", err=True)
         return
     for each in behind:
         said = f"{_name(each)} has not heard of it and {meanwhile} until then: see `llmgw ctl gateways`"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from llmgw_core.cli.asking import NotAnswered, ask, watch, why_not_reached
+from llmgw_core.cli.asking import Patience, ask, watch
 from llmgw_core.cli.filtered import none_of_model, none_with_labels, parse_labels
 from llmgw_core.cli.fleet import WATCH_S, as_json_option, time_text, watch_option
 from llmgw_core.cli.output import show
@@ -175,17 +175,17 @@ def logs(context: Context, replica: str, rank: int, lines: int, first_failure: b
 
     if follow and first_failure:
         raise click.UsageError("the log of a failure that is over has nothing to follow")
-    question = {"replica": replica, "rank": rank, "first_failure": first_failure}
-    cursor, told = "", ""
+    question: dict[str, Any] = {"replica": replica, "rank": rank, "first_failure": first_failure}
+    cursor, told, patience = "", "", Patience()
     while True:
         try:
             read = ask(context, "log", **question, lines=lines, cursor=cursor)
         except Exception as error:
             if not follow or not cursor:
                 raise
-            told = _say_once(told, str(error) if isinstance(error, NotAnswered) else why_not_reached(error))
+            told = _say_once(told, str(patience.bear(error)))
         else:
-            told, cursor = "", read["cursor"]
+            told, cursor, patience.refusals = "", read["cursor"], 0
             if read["text"] and not show(read["text"].rstrip("\n")):
                 return
         if not follow:

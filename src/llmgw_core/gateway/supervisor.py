@@ -176,6 +176,7 @@ def _be_child(run: Callable[[], None]) -> None:
     code = 1
     try:
         os.setpgid(0, 0)  # a terminal's Ctrl-C is for the supervisor: it tells us, and a second signal would cut
+        signal.signal(signal.SIGTTOU, signal.SIG_IGN)  # to say something there stops nobody (`stty tostop`)
         for number in STOPS:
             signal.signal(number, signal.SIG_DFL)
         run()

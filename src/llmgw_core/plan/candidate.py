@@ -105,7 +105,8 @@ def _absent(node: ObservedNode) -> str:
 def _no_engine(name: str, facts: NodeFacts, engine: str) -> Refused:
     found = next((each for each in facts.engines if each.engine == engine), None)
     if found is not None and found.reason == NOT_LOOKED_YET:
-        return Refused(name, Filter.COMMAND, NOT_ANSWERED)
+        # It is not waited for: an engine's help may hang for minutes.
+        return Refused(name, Filter.COMMAND, f"has not looked at its {engine} yet")
     why = f": {found.reason}" if found is not None and found.reason else ""
     return Refused(name, Filter.ENGINE, f"has no {engine}{why}")
 

@@ -107,9 +107,14 @@ class Database:
 
 
 def _make_private(path: Path) -> None:
-    """Keys of engines stand in it. Its companions get its mode from SQLite, which also says what is wrong with it."""
+    """Keys of engines stand in it. Its companions get its mode from SQLite, which also says what is wrong with it.
+
+    A store that is there is not opened: to close any descriptor of it would end all locks that this process has on it
+    (fcntl(2)), and whoever looked into it from outside would, as the last one, take its log away under the writer.
+    """
     with suppress(OSError, ValueError):
-        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+        if not path.exists():
+            os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
         if path.stat().st_mode & 0o077:  # as earlier releases made it
             path.chmod(0o600)
 

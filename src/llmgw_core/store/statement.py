@@ -30,7 +30,8 @@ from llmgw_core.store.change import (
 )
 
 KEPT_EVENTS = 100_000
-"""The oldest beyond them go, so that a fleet that flaps for years fills no disk: some 20 MB."""
+"""The oldest beyond them go, so that a fleet that flaps for years fills no disk: some 20 MB. They go a few with each
+new one: all that an earlier release left would be a transaction that a full disk does not take."""
 _CERTIFICATE = (
     "INSERT OR IGNORE INTO certificate (serial, role, name, until, first_seen)"
     " VALUES (:serial, :role, :name, :until, :now)"
@@ -84,6 +85,7 @@ STATEMENTS: Mapping[type[Change], tuple[str, ...]] = {
     KeyRevoked: ("UPDATE user_key SET revoked = :now WHERE id = :id AND revoked IS NULL",),
     EventHappened: (
         "INSERT INTO event (at, node, kind, reason) VALUES (:now, :node, :kind, :reason)",
-        f"DELETE FROM event WHERE id <= last_insert_rowid() - {KEPT_EVENTS}",  # noqa: S608 - a number of ours
+        f"DELETE FROM event WHERE id IN (SELECT id FROM event WHERE id <= last_insert_rowid() - {KEPT_EVENTS}"  # noqa: S608
+        " ORDER BY id LIMIT 10)",
     ),
 }
