@@ -179,3 +179,9 @@ def test_an_engine_that_dies_waits_for_nobody(fleet: Fleet) -> None:
     os.kill(shard["pid"], signal.SIGKILL)
     fleet.wait_for("replica failed")
     wait_until(lambda: not fleet.runs(before["generation"]), "its processes are gone")
+    wait_until(lambda: _is_behind(fleet), "a table without it that the gateway has not taken")
+
+
+def _is_behind(fleet: Fleet) -> bool:
+    (seen,) = fleet.cluster.ask("gateways")
+    return bool(seen["version"] < seen["current"])

@@ -76,6 +76,7 @@ def test_a_process_of_a_gateway_that_is_told_to_stop_as_soon_as_it_is_there_stop
 
 
 def test_a_gateway_without_its_supervisor_stops(fleet: Fleet) -> None:
+    assert connects(fleet.gateway.address)
     fleet.gateway.daemon.kill()
     wait_until(lambda: not connects(fleet.gateway.address), "its children have ended", every_s=0.1)
 

@@ -133,12 +133,14 @@ async def test_a_certificate_for_another_use(plane: MadeControl) -> None:
 
 async def test_a_certificate_for_no_use_in_particular(plane: MadeControl) -> None:
     reason = "node gpu1 refused: its certificate is not for clientAuth, which a node needs"
-    await both(plane, plane.authority.make(Role.NODE, "gpu1", no_usage=True), hello(), reason)
+    line = await both(plane, plane.authority.make(Role.NODE, "gpu1", no_usage=True), hello(), reason)
+    assert "node=gpu1" in line
 
 
 async def test_a_server_in_an_agents_place(plane: MadeControl) -> None:
     reason = "server gpu1 refused: its certificate's role is server, and this needs gateway or node or operator"
-    await both(plane, plane.authority.make(Role.SERVER, "gpu1", no_usage=True), hello(), reason)
+    line = await both(plane, plane.authority.make(Role.SERVER, "gpu1", no_usage=True), hello(), reason)
+    assert "node=gpu1" in line
 
 
 async def test_an_agent_with_a_gateways_certificate(plane: MadeControl) -> None:
@@ -184,7 +186,8 @@ async def test_a_protocol_that_is_not_spoken(plane: MadeControl, protocol: int, 
 
 async def test_an_operators_command_that_is_too_new(plane: MadeControl) -> None:
     reason = "alice refused: it speaks protocol 2 (release 9.9), newer than this control plane, which speaks 1"
-    await both(plane, plane.operator, hello("alice", 2), reason)
+    line = await both(plane, plane.operator, hello("alice", 2), reason)
+    assert "node=alice" in line
 
 
 FIRST_MESSAGES = {
