@@ -54,7 +54,11 @@ def test_nodes_that_are_away_lose_their_replicas_and_have_no_second_ones_when_th
         network.cut_from_control(n1)
         network.cut_to_control(n1)
         apart_s = 1.5 * cluster.lost_after_s
-        wait_until(lambda: _heard_apart_s(cluster, n1, max(others)) > apart_s, "one is lost, and not with the other")
+        wait_until(
+            lambda: _heard_apart_s(cluster, n1, max(others)) > apart_s,
+            "one is lost, and not with the other",
+            every_s=0.5,
+        )
         agents[n2].signal(signal.SIGSTOP)
         after = ready(cluster, "m/1", "m/2", above=1)
         assert {each["nodes"][0] for each in after} == others

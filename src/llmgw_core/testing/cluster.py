@@ -15,10 +15,8 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,21 +27,20 @@ from llmgw_core.agent.node import agent_digest
 from llmgw_core.agent.processes import read_processes
 from llmgw_core.model.identity import Role
 from llmgw_core.net.call import Server
-from llmgw_core.net.tls import CredentialFiles
 from llmgw_core.pki.authority import Authority
 from llmgw_core.plan.shard_tree import Process
 from llmgw_core.plan.where_weights import Weights
 from llmgw_core.testing.fake_infiniband import an_adapter, write_tree
 from llmgw_core.testing.fake_nvidia_smi import Answer, fake_gpus, write_nvidia_smi
 from llmgw_core.testing.light_agent import LightAgent, facts_of_a_node, issue
-from llmgw_core.testing.operator import ask
+from llmgw_core.testing.operator import Operator
 from llmgw_core.testing.ports import LARGE, claim, first_port, is_free
 
 LLMGW = str(Path(sys.executable).with_name("llmgw"))
 DEADLINE_S = 90.0
 """For one wait; only a test that fails takes so long, however busy the machine is."""
-POLL_S, ASK_S = 0.05, 0.1
-"""Between two looks. A question costs both sides a TLS handshake, and the machine has other tests to run."""
+POLL_S, ASK_S, COMMAND_S = 0.05, 0.1, 0.5
+"""Between two looks, two questions, two commands: a command's start takes a core for half a second."""
 END_S = 20.0
 OUR_PATH = f"{Path(LLMGW).parent}:{os.environ.get('PATH', os.defpath)}"
 """With the engines that are installed beside llmgw."""
@@ -118,7 +115,7 @@ class Cluster:
     """Of the first agent's engines."""
     state: Path = field(init=False)
     authority: Authority = field(init=False)
-    _operator: CredentialFiles = field(init=False)
+    _operator: Operator = field(init=False)
     _blocks: list[socket.socket] = field(factory=list)
     """As long as the first port of a block is taken, the block is this cluster's."""
     _daemons_ports: Iterator[int] = field(init=False)
@@ -133,11 +130,12 @@ class Cluster:
         self.authority = Authority.create(self.directory / "ca", _now() - timedelta(days=self.born_days_ago))
         self.pki.mkdir()
         issue(self.authority, self.pki, Role.SERVER, "control", [self.host])
-        self._operator = issue(self.authority, self.pki, Role.OPERATOR, "alice")
+        alice = issue(self.authority, self.pki, Role.OPERATOR, "alice")
         begins = self._block(0)
         self.first_port = begins + DAEMONS_PORTS
         self._daemons_ports = filter(is_free, range(begins + 1, self.first_port))
         self.port = self.port or next(self._daemons_ports)
+        self._operator = Operator(self.server, "alice", alice)
 
     @property
     def pki(self) -> Path:
@@ -252,17 +250,24 @@ class Cluster:
         assert done.returncode == 0, done.stderr
         return done.stdout
 
-    def apply(self, text: str, *words: str) -> str:
+    def apply(self, text: str, *words: str) -> None:
         """Make this catalog what is desired."""
-        catalog = self.directory / "catalog.toml"
-        catalog.write_text(text, encoding="utf-8")
-        return self.ctl("apply", str(catalog), *words, prefix=self.outlook)
+        if words or self.outlook:
+            catalog = self.directory / "catalog.toml"
+            catalog.write_text(text, encoding="utf-8")
+            self.ctl("apply", str(catalog), *words, prefix=self.outlook)
+        else:
+            self.ask("apply", name="catalog.toml", text=text)
 
     def offer(self, text: str) -> None:
         """Apply it without replicas, until every node has answered: only then are places chosen among all of them."""
         self.apply(re.sub(r'(?m)^("replicas" =) \d+$', r"\1 0", text))
         models = re.findall(r"(?m)^\[models\.(\S+)\]$", text)
-        wait_until(lambda: all(map(self._is_answered, models)), "every node's answers", every_s=ASK_S)
+        wait_until(lambda: all(map(self._is_answered, models)), "every node's answers", every_s=self._every_s)
+
+    @property
+    def _every_s(self) -> float:
+        return COMMAND_S if self.outlook else ASK_S
 
     def _is_answered(self, model: str) -> bool:
         nodes = self._look("weights", model=model)["nodes"]
@@ -277,9 +282,7 @@ class Cluster:
 
     def ask(self, what: str, **arguments: Any) -> Any:
         """What a command would be answered, without a command's start: for waits, which ask again and again."""
-        asking = partial(ask, self.server, "alice", self._operator, what, **arguments)
-        with ThreadPoolExecutor(1) as thread:  # the caller may run in a loop of its own
-            return thread.submit(asking).result()
+        return self._operator.ask(what, **arguments)
 
     def _look(self, what: str, prefix: Sequence[str] = (), **arguments: str) -> Any:
         outlook = prefix or self.outlook
@@ -303,7 +306,7 @@ class Cluster:
 
         try:
             what = f"{id} {state} in a generation above {above}"
-            replica: dict[str, Any] = wait_until(found, what, deadline_s, ASK_S)
+            replica: dict[str, Any] = wait_until(found, what, deadline_s, self._every_s)
         except AssertionError as error:
             told = (self.ctl("replicas", prefix=self.outlook), self.ctl("events", prefix=self.outlook))
             raise AssertionError("\n".join((str(error), *told))) from None
@@ -311,7 +314,7 @@ class Cluster:
 
     def wait_until_gone(self) -> None:
         """No replica is left, wanted or not, nor any process of one."""
-        wait_until(lambda: not self.replicas(), "every replica gone", every_s=ASK_S)
+        wait_until(lambda: not self.replicas(), "every replica gone", every_s=self._every_s)
         assert self.shard_processes() == ()
 
     def shard_processes(self, marker: str = "") -> tuple[Process, ...]:
@@ -337,9 +340,12 @@ class Cluster:
         return [event for event in found if kind in event["kind"]]
 
     def wait_for_state(self, name: str, state: str, prefix: Sequence[str] = ()) -> None:
-        wait_until(lambda: self.nodes(prefix).get(name, {}).get("state") == state, f"{name} {state}", every_s=ASK_S)
+        wait_until(
+            lambda: self.nodes(prefix).get(name, {}).get("state") == state, f"{name} {state}", every_s=self._every_s
+        )
 
     def end(self) -> None:
+        self._operator.end()
         for daemon in self._started:
             if daemon.process.poll() is None:
                 daemon.signal(signal.SIGCONT)
