@@ -36,6 +36,7 @@ format: $(VENV)/.developing
 # Measure, in one run, as ratios.
 bench: $(VENV)/.developing
 	$(BIN)/python -m bench.engine_check
+	$(BIN)/python -m bench.growth
 	$(BIN)/python -m bench.planner
 	$(BIN)/python -m bench.control_plane
 	$(BIN)/python -m bench.replicas

@@ -11,13 +11,16 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import resource
 import shutil
+import socket
 import statistics
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +36,8 @@ FEW = 4
 """Streams at a time where what counts is the first chunk."""
 HELD_EVERY_MS = 1000
 HELD_CHUNKS = 600
+IDLE = 5000
+"""Connections on which nothing is asked."""
 SLOW = ("litellm",)
 """Measured in one round only."""
 
@@ -103,6 +108,7 @@ def main() -> int:
                 target.end()
         _scale(figures, load, engine, home)
         _hold(figures, load, engine, home / "held", given.streams)
+        _idle(figures, engine, home / "idle")
     return 1 if figures.over else 0
 
 
@@ -195,6 +201,23 @@ def _hold(figures: Figures, load: Load, engine: int, home: Path, streams: int) -
             f"memory of each of {streams} held streams", (most - idle) / streams / 1e3, "kB", "8, at most 20", 20
         )
         figures.show("chunks a second meanwhile, all on time", result["chunks_s"], "chunks/s")
+    finally:
+        target.end()
+
+
+def _idle(figures: Figures, engine: int, home: Path) -> None:
+    home.mkdir()
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    target = start_gateway(home, engine)
+    try:
+        before = target.memory_bytes()
+        with ExitStack() as connected:
+            for _ in range(IDLE):
+                connected.enter_context(socket.create_connection(("127.0.0.1", target.port)))
+            time.sleep(2)  # the last of them wait to be accepted
+            each_kb = (target.memory_bytes() - before) / IDLE / 1e3
+        figures.show(f"memory of each of {IDLE} idle connections", each_kb, "kB", "3, at most 6", 6)
     finally:
         target.end()
 

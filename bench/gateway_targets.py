@@ -76,7 +76,7 @@ class Running:
 
     def memory_bytes(self) -> int:
         """What its processes have, shared pages divided among them (PSS)."""
-        return sum(map(_pss_bytes, self.pids()))
+        return sum(map(pss_bytes, self.pids()))
 
     def end(self) -> None:
         self.process.terminate()
@@ -103,7 +103,7 @@ def _cpu_s(pid: int) -> float:
         return 0.0
 
 
-def _pss_bytes(pid: int) -> int:
+def pss_bytes(pid: int) -> int:
     try:
         lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
     except OSError:

@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.figures import Figures
+from bench.gateway_targets import pss_bytes
 
 from llmgw_core.plan.restart import FIRST_S
 from llmgw_core.testing.cluster import OUR_PATH, Cluster, running_cluster, wait_until
@@ -55,6 +56,7 @@ def main() -> int:
         ready_s = time_apply(cluster, given.replicas)
         figures.show(f"{given.replicas} replicas over {given.agents} agents, apply to ready", ready_s, "s")
         figures.show("  the same, to the bare engines", ready_s / bare_s, "times")
+        figures.show("memory of a reaper", reaper_mb(cluster), "MB", "7, at most 12", 12)
         time_kills(cluster, figures)
         cluster.apply("")
         wait_until(lambda: not cluster.replicas(), "every engine gone", DEADLINE_S)
@@ -129,6 +131,13 @@ def ready_count(cluster: Cluster) -> int:
     replicas = json.loads(cluster.ctl("replicas", "--json", deadline_s=DEADLINE_S))
     models = {each["model"] for each in replicas}
     return sum(each["state"] == "ready" for each in replicas) if len(models) == 1 else 0
+
+
+def reaper_mb(cluster: Cluster) -> float:
+    """The median; a reaper is the parent of what it started."""
+    pids = [shard["pid"] for id in cluster.replicas() for shard in cluster.replica(id)["shards"]]
+    stats = [Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split() for pid in pids]
+    return statistics.median(pss_bytes(int(parent)) for _, parent, *_ in stats) / 1e6
 
 
 def time_kills(cluster: Cluster, figures: Figures) -> None:

@@ -25,7 +25,7 @@ Kind = Callable[[str, random.Random], Iterator[str]]
 UNCHECKED = Verdict.UNCHECKED
 ENGINES = ("vllm", "sglang", "llamacpp")
 TEXTS = [path.name for engine in ENGINES for path in recorded_helps(f"{engine}-")]
-CUTS = 8
+CUTS = 4
 """How many cuts of each kind each text gets: all of them, which take an hour, were run when this was written."""
 
 

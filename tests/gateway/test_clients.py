@@ -1,7 +1,7 @@
 """Connections of users: in order, slow, large, half there, never ending; and what they are told."""
 
 import gc
-import tracemalloc
+from collections import Counter
 
 import pytest
 import trio
@@ -273,21 +273,27 @@ async def test_the_rest_of_a_last_answer_is_sent_however_long_it_takes() -> None
         assert await client.rest() == b""
 
 
-async def test_many_idle_connections_take_little_memory() -> None:
+async def test_an_idle_connection_is_two_objects_and_nothing_of_its_requests_stays() -> None:
+    many = 100
     async with a_gateway() as rig:
         await rig.route(await rig.engine([GOOD]))
-        await rig.ask()
-        gc.collect()
-        clients = [await rig.client() for _ in range(10)]
-        await rig.until(lambda: len(rig.worker.flows) >= 10)
-        tracemalloc.start()
-        clients += [await rig.client() for _ in range(1000)]
-        await rig.until(lambda: len(rig.worker.flows) >= 1010)
-        snapshot = tracemalloc.take_snapshot().filter_traces([tracemalloc.Filter(True, "*/gateway/*")])
-        tracemalloc.stop()
-        ours = sum(each.size for each in snapshot.statistics("filename"))
-        assert ours / 1000 < 4000
-        assert (await clients[5].ask(post())).status == 200
+        await (await rig.client()).ask(post())
+        before, flows = objects_of_the_gateway(), len(rig.worker.flows)
+        clients = [await rig.client() for _ in range(many)]
+        await rig.until(lambda: len(rig.worker.flows) == flows + many)
+        idle = objects_of_the_gateway()
+        assert idle - before == {"Client": many, "RequestReader": many}
+        for each in clients:
+            assert (await each.ask(post())).status == 200
+        await rig.until(lambda: objects_of_the_gateway() == idle, "as it was before they asked")
+        assert not any(each.kept_bytes for each in rig.worker.flows)
+
+
+def objects_of_the_gateway() -> Counter[str]:
+    """By their class, how many there are."""
+    gc.collect()
+    classes = [type(each) for each in gc.get_objects()]
+    return Counter(each.__name__ for each in classes if str(each.__module__).startswith("llmgw_core.gateway."))
 
 
 # Large.
@@ -351,22 +357,18 @@ def _lingers_on(rig: Rig) -> bool:
 
 
 @EITHER_POLLER
-async def test_whoever_waits_for_100_continue_gets_it_at_once(portable: bool) -> None:  # G26
+async def test_whoever_waits_for_100_continue_gets_it_before_any_of_the_body_is_there(portable: bool) -> None:  # G26
     body = large(2_000_000)
     async with a_gateway(portable=portable) as rig:
         engine = await rig.engine([GOOD])
         await rig.route(engine)
         client = await rig.client()
         request = post(body, "Expect: 100-continue")
-        took = []
         for _ in range(3):
-            began = trio.current_time()
             await client.send(request[: -len(body)])
             assert await client.head() == b"HTTP/1.1 100 Continue\r\n\r\n"
-            took.append(trio.current_time() - began)
             await client.send(body)
             assert (await client.answer()).status == 200
-        assert min(took) < 0.5, "a machine that is busy once is so not each time"
         assert engine.requests[0].body == body
         assert engine.requests[0].values("expect") == []
 

@@ -1,9 +1,7 @@
 from __future__ import annotations
 
 import argparse
-import time
-from collections.abc import Callable, Iterator
-from contextlib import suppress
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -12,7 +10,7 @@ from hypothesis import strategies as st
 
 from llmgw_core.engine import ONE, SWITCH, Arity, Flag, FlagState, FlagTable, NotCompleteHelp
 from llmgw_core.help.argparse_text import Program, read_argparse_help
-from llmgw_core.testing.recorded import recorded_help, recorded_helps
+from llmgw_core.testing.recorded import cut_between_lines, recorded_help, recorded_helps
 
 PROGRAM = Program("engine --help", ways_out=(("no device", "run it on another node"),))
 TAILED = Program("engine --help", epilogue=("Tip: ", "When passing JSON "))
@@ -383,52 +381,18 @@ def test_any_text_is_read_or_refused(text: str) -> None:
         assert all(flag.names and flag.arity.least >= 0 for flag in table.flags)
 
 
-SHAPES = {
-    "deprecated options": ("", "  --x{0} X\n                        --x{0} is deprecated. Use --y{0} instead.\n"),
-    "usage": ("usage: e", " [--x{0} X]"),
-    "negatives": ("usage: e [--a", " | --no-a"),
-    "blanks": ("  --x X  deprecated.", " " * 20),
-    "one word": ("  --x X  deprecated ", "a-{{b,b,b,b,b,b}}"),
-    "line ends": ("", "\r" * 20),
-    "escapes": ("", "\x1b[0;0;0;0;"),
-    "titles": ("  --x {a\n", "Title:\n"),
-}
-
-
-@pytest.mark.parametrize("shape", SHAPES)
-def test_twice_the_text_takes_no_more_than_about_twice_the_time(shape: str) -> None:
-    head, part = SHAPES[shape]
-
-    def spent(count: int) -> float:
-        text = head + "".join(part.format(number) for number in range(count)) + "x\n"
-        before = time.process_time()
-        with suppress(NotCompleteHelp):
-            read(text)
-        return time.process_time() - before
-
-    # Eight times the text: 64 times the time where it grows with the square; below 50 ms nothing is measured.
-    assert min(spent(16_000) for _ in range(2)) < max(30 * min(spent(2_000) for _ in range(3)), 0.05)
-
-
 # the law, over real texts
 
 RECORDED = [*recorded_helps("vllm-"), *recorded_helps("sglang-")]
 
 
-def cuts_of(lines: list[str]) -> Iterator[tuple[str, str]]:
-    """The text cut after many of its lines: what is left before and after; near both ends, after each line."""
-    count = len(lines)
-    for at in sorted({*range(20), *range(20, count, max(count // 30, 1)), *range(count - 25, count)}):
-        yield "".join(lines[:at]), "".join(lines[at:])
-
-
 @pytest.mark.parametrize("path", RECORDED, ids=lambda path: path.name)
 def test_every_cut_that_loses_a_definition_shows_and_makes_no_wrong_flag(path: Path) -> None:
     program = TAILED if path.name.startswith("vllm") else PROGRAM
-    lines = recorded_help(path.name).splitlines(keepends=True)
-    whole = read("".join(lines), program)
+    text = recorded_help(path.name)
+    whole = read(text, program)
     assert not whole.cuts
-    for part in (part for parts in cuts_of(lines) for part in parts):
+    for part in (part for parts in cut_between_lines(text) for part in parts):
         try:
             cut = read(part, program)
         except NotCompleteHelp:
@@ -449,14 +413,3 @@ def test_only_real_deprecations_are_deprecations(path: Path) -> None:
     stated = [flag for flag in table.flags if flag.state is not FlagState.LIVE]
     assert len(stated) * 10 <= len(table.flags)
     assert all(any(word in flag.note.lower() for word in ("deprecated", "removed", "no effect")) for flag in stated)
-
-
-def test_a_text_of_192_kb_is_read_in_a_start_up_budget() -> None:
-    text = recorded_help("sglang-0.5.23.help.txt")
-    spent = []
-    for _ in range(5):
-        before = time.process_time()
-        read(text)
-        spent.append(time.process_time() - before)
-    # 12 ms where it was written; the limit leaves room for a slow machine.
-    assert min(spent) < 0.2

@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+EDGE_LINES, PLACES_BETWEEN = 25, 30
 
 
 def recorded_directory() -> Path:
@@ -37,6 +40,15 @@ def recorded_parser(name: str) -> dict[str, Any]:
     """The list that an engine's own parser gave, `parsers/<name>`; skips the test where it is absent."""
     parsed: dict[str, Any] = json.loads(_read("parsers", name))
     return parsed
+
+
+def cut_between_lines(text: str, *, everywhere: bool = False) -> Iterator[tuple[str, str]]:
+    """What stands before and after each of many cuts: near both ends, between all lines; elsewhere, at some 30."""
+    lines = text.splitlines(keepends=True)
+    step = 1 if everywhere else max(len(lines) // PLACES_BETWEEN, 1)
+    for at in range(1, len(lines)):
+        if min(at, len(lines) - at) <= EDGE_LINES or at % step == 0:
+            yield "".join(lines[:at]), "".join(lines[at:])
 
 
 def _read(kind: str, name: str) -> str:
