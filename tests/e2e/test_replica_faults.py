@@ -21,9 +21,12 @@ from attrs import define, field
 
 from llmgw_core.plan.restart import FIRST_S
 from llmgw_core.testing.cluster import PORTS, SERVE_PORTS, Cluster, running_cluster, wait_until
-from llmgw_core.testing.sim_model import Hold, complete, sim_model
+from llmgw_core.testing.looking import facts_of
+from llmgw_core.testing.sim_model import REQUEST_S, Hold, complete, sim_model
 
 NODES = ("n1", "n2")
+START_S = 25
+"""For what is never ready: in this time its engine runs, however busy the machine is."""
 OTHER_LATE = sim_model("late", nodes=2)
 """What replaces the profile that is never ready in time."""
 
@@ -55,7 +58,7 @@ def stranger(port: int) -> Iterator[None]:
 def hang_on(address: str, model: str) -> socket.socket:
     """A request of which nobody waits for the answer."""
     host, _, port = address.rpartition(":")
-    connection = socket.create_connection((host, int(port)), timeout=10)
+    connection = socket.create_connection((host, int(port)), timeout=REQUEST_S)
     body = json.dumps({"model": model, "messages": [{"role": "user", "content": "?"}]})
     head = f"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n"
     connection.sendall(f"{head}{body}".encode())
@@ -108,12 +111,7 @@ def _seen(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Seen]:
 
 
 def _busy_ports(cluster: Cluster) -> list[int]:
-    return [port for name in sorted(cluster.nodes()) for port in _facts(cluster, name).get("busy_ports", ())]
-
-
-def _facts(cluster: Cluster, name: str) -> dict[str, Any]:
-    found: dict[str, Any] = cluster.ask("node", node=name)["facts"] or {}
-    return found
+    return [port for name in sorted(cluster.nodes()) for port in facts_of(cluster, name).get("busy_ports", ())]
 
 
 def _let_them_fail(seen: Seen, directory: Path) -> None:
@@ -171,7 +169,7 @@ def _catalog(directory: Path) -> dict[str, str]:
     def once(name: str) -> tuple[str, str]:
         return "--fault-once", str(directory / f"once-{name}")
 
-    short = {"start_deadline_s": 15}
+    short = {"start_deadline_s": START_S}
     return {
         "exit": sim_model("exit", "--fault-exit-zero", "0.3", *once("exit")),
         "hang": sim_model("hang", "--fault-hang-after-requests", "1", *once("hang"), health={"stall_s": 1.5}),
@@ -272,7 +270,7 @@ def test_a_group_that_is_not_ready_in_its_time_is_torn_down_as_a_whole(seen: See
     """E09, E18, E19."""
     failure = seen.replicas["late"]["last_failure"]
     assert failure["kind"] == "not ready in time"
-    assert "not ready 15 s after it was placed: rank 0 on" in failure["reason"]
+    assert f"not ready {START_S} s after it was placed: rank 0 on" in failure["reason"]
     assert "is starting" in failure["reason"]
     assert seen.cluster.shard_processes("late/1#0@1") == seen.cluster.shard_processes("late/1#1@1") == ()
 

@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from llmgw_core.testing.cluster import DEADLINE_S, END_S, LLMGW, Cluster, running_cluster, wait_until
+from llmgw_core.testing.looking import wait_until_looked
 from llmgw_core.testing.sim_model import Hold, complete, sim_model
 
 NODES = {"a1": "ib-a:mlx5_0", "a2": "ib-a:mlx5_1", "b1": "ib-b"}
@@ -30,7 +31,7 @@ def _fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         cluster.start_control()
         for name, fabric in NODES.items():
             cluster.start_agent(name, gpus=GPUS, fabric=fabric)
-        wait_until(lambda: len(cluster.nodes()) == len(NODES), "all nodes")
+        wait_until_looked(cluster, *NODES)
         yield cluster
 
 
@@ -49,7 +50,7 @@ def environment(pid: int) -> dict[str, str]:
 
 def refusal(cluster: Cluster, *words: str, code: int = 1) -> str:
     asked = [LLMGW, "ctl", "--server", str(cluster.server), "--identity", str(cluster.pki / "alice"), *words]
-    done = subprocess.run(asked, capture_output=True, text=True, timeout=30, check=False)
+    done = subprocess.run(asked, capture_output=True, text=True, timeout=DEADLINE_S, check=False)
     assert (done.returncode, done.stdout) == (code, "")
     return done.stderr
 
