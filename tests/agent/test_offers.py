@@ -19,7 +19,7 @@ from llmgw_core.model.launch import Offer, OfferChecked
 from llmgw_core.model.node import NOT_LOOKED_YET, EngineFound
 from llmgw_core.plugins import load_engines
 from llmgw_core.surface import read_surfaces
-from llmgw_core.testing.running_node import SIM, running_node, wait_until
+from llmgw_core.testing.running_node import DEADLINE_S, SIM, running_node, wait_until
 
 ENGINES = load_engines({"sim", "llamacpp", "vllm", "sglang"})
 
@@ -116,10 +116,12 @@ async def test_answers_follow_the_weights_and_the_engine(tmp_path: Path) -> None
         sim.with_name("new").write_text(f"#!/bin/sh\n{SIM} \"$@\" | sed 's/--model/--modell/g'\n")
         sim.with_name("new").chmod(0o755)
         sim.with_name("new").replace(sim)
-        with trio.fail_after(20):
+        with trio.fail_after(DEADLINE_S):
             await node.runtime.inventory.now("sim")
         refused = OfferChecked("key", refusal="--model (not documented)", head_first=True)
-        await wait_until(lambda: refused.refusal in told[-1][0].refusal and not told[-1][0].weights, f"{told[-1]}")
+        await wait_until(
+            lambda: [refused.refusal in each.refusal and not each.weights for each in told[-1]] == [True], "another one"
+        )
         node.runtime.offer(())
         await wait_until(lambda: told[-1] == (), "no answer")
 
@@ -130,7 +132,7 @@ async def test_weights_that_block_delay_no_other_answer_of_offers_that_come_late
 
     def look(source: str) -> str:
         if source == "/slow":
-            assert blocked.wait(60)
+            assert blocked.wait(4 * DEADLINE_S)
         return ""
 
     def answered() -> set[str]:

@@ -20,7 +20,7 @@ from llmgw_core.plan.shard_tree import ProcessId
 
 SOURCE = Path(str(files("llmgw_core.agent").joinpath("reaper.py")))
 ENV = {"PATH": os.environ["PATH"]}
-LIMIT_S = 20.0
+LIMIT_S = 60.0
 
 
 @asynccontextmanager
@@ -100,8 +100,8 @@ async def test_a_name_is_started_once(tmp_path: Path) -> None:
 
 async def test_it_outlives_who_asked_and_remembers(tmp_path: Path) -> None:
     async with reaper(tmp_path) as link:
-        await link.start("x", ("sh", "-c", "read line < fifo; exit 7"), ENV, str(tmp_path))
         os.mkfifo(tmp_path / "fifo")
+        await link.start("x", ("sh", "-c", "read line < fifo; exit 7"), ENV, str(tmp_path))
         async with linked(tmp_path) as second:
             await second.start("y", ("sh", "-c", "echo bye; exit 4"), ENV, str(tmp_path))
             assert (await second.wait_ended("y")).code == 4

@@ -40,8 +40,9 @@ def _fleet(tmp_path: Path) -> Iterator[Fleet]:
         gateway = cluster.start_gateway("gw", "--workers", "2")
         cluster.apply(sim_model("small", *tokens.flags, engine_key=True), "--wait")
         gateway.daemon.wait_for("INFO connected ")
-        key = cluster.create_key("users")  # when there is one, all workers of the gateway have it, and their routes
-        yield Fleet(cluster, control, gateway, key, tokens)
+        fleet = Fleet(cluster, control, gateway, cluster.create_key("users"), tokens)
+        wait_for_routes(fleet, "gw")  # the command waits for them, too, but not for long
+        yield fleet
 
 
 def children_of(gateway: Gateway) -> list[int]:
@@ -55,7 +56,7 @@ def ignores(pid: int, number: signal.Signals) -> bool:
 
 
 def wait_for_routes(fleet: Fleet, name: str) -> None:
-    """Until every worker of that gateway has the latest ones."""
+    """Until every worker of that gateway has the latest ones, and all keys."""
 
     def has_them() -> bool:
         found = [each for each in fleet.cluster.ask("gateways") if each["name"] == name]

@@ -80,7 +80,7 @@ def test_the_control_plane_renews_its_own_and_shows_it_to_who_comes_next(tmp_pat
         control = cluster.start_control("--ca-dir", str(tmp_path / "ca"))
         control.wait_for("certificate renewed")
         assert served(cluster) == serial(cluster, "control") != old
-        (event,) = cluster.events("certificate renewed")
+        (event,) = wait_until(lambda: cluster.events("certificate renewed"), "it is told")  # it is logged before
         assert event["reason"].startswith("the control plane's own: it is good until ")
 
 
@@ -89,7 +89,7 @@ def test_without_an_authority_its_end_is_told_and_new_files_are_read_without_a_r
         old = issue_control(cluster, OLD_DAYS)
         control = cluster.start_control()
         assert "put the new files here" in control.wait_for("certificate not renewed")
-        (event,) = cluster.events("certificate ends")
+        (event,) = wait_until(lambda: cluster.events("certificate ends"), "it is told")  # it is logged before
         assert re.match(
             r"the control plane's own certificate ends in \d+ days, .*renew it soon, or nobody", event["reason"]
         )

@@ -93,7 +93,7 @@ def test_an_engine_that_loses_a_flag_goes_on_where_it_runs_and_is_refused_where_
         assert pids(cluster.replica("m/1")) == pids(before)
         assert complete(now["address"], "m")
         assert "--load-time" in cluster.ctl("explain", "m")
-        failure = cluster.replica("m/2")["last_failure"]
+        failure = wait_until(lambda: cluster.replica("m/2")["last_failure"], "its failure is kept")
         assert failure["kind"] == "bad arguments"
         assert "--load-time" in failure["reason"]
         install("s/nothing/nothing/")

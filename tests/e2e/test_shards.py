@@ -25,6 +25,7 @@ from llmgw_core.model.shard import ShardPhase
 from llmgw_core.plan.shard_tree import ProcessId
 from llmgw_core.testing import cluster
 from llmgw_core.testing.running_node import (
+    DEADLINE_S,
     SIM,
     RunningNode,
     a_launch,
@@ -50,7 +51,7 @@ def read(path: str) -> str:
 
 
 def ask_engine(port: int, path: str = "/health") -> str:
-    with socket.create_connection(("127.0.0.1", port), timeout=5) as connection:
+    with socket.create_connection(("127.0.0.1", port), timeout=DEADLINE_S) as connection:
         connection.sendall(f"GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n".encode())
         return connection.makefile("rb").read().decode()
 
@@ -280,7 +281,7 @@ async def test_a_stranger_who_answers_at_its_port_makes_it_not_ready(tmp_path: P
         await node.wait(launch, ShardPhase.STARTING)
         await wait_until(lambda: (s := node.status(launch)) and s.pid, "an engine")
         with stranger_at(launch.places[0].port):
-            await wait_until(lambda: "something else listens" in node.status(launch).reason, "the stranger told")  # type: ignore[union-attr]
+            await wait_until(lambda: "something else listens" in node.reason(launch), "the stranger told")
         assert READY not in node.phases(launch)
 
 
@@ -499,7 +500,7 @@ async def test_a_worker_that_must_go_first_is_ready_when_its_own_tree_listens(tm
         attempt = node.runtime.shards._attempts[launch.replica, 1, 1]
         attempt.kept = evolve(attempt.kept, workers_first=True)
         node.run(launch, 1)
-        await wait_until(lambda: "nothing listens" in node.status(launch, 1).reason, "nothing")  # type: ignore[union-attr]
+        await wait_until(lambda: "nothing listens" in node.reason(launch, 1), "nothing")
         held.unlink()
         await node.wait(launch, READY, rank=1)
 
@@ -512,5 +513,5 @@ async def test_output_that_the_disk_does_not_take_is_told_and_the_engine_goes_on
         logs = node.runtime.shards._attempts[launch.replica, 0, 1].directory / "logs"
         logs.write_text("no directory")
         await node.ready(launch)
-        await wait_until(lambda: "bytes of output were lost" in node.status(launch).reason, "the loss told")  # type: ignore[union-attr]
+        await wait_until(lambda: "bytes of output were lost" in node.reason(launch), "the loss told")
         assert "200" in ask_engine(launch.places[0].port)

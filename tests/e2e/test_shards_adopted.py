@@ -21,6 +21,7 @@ from llmgw_core.model.catalog import Sidecar
 from llmgw_core.model.launch import Launch, Stage
 from llmgw_core.model.shard import ShardPhase
 from llmgw_core.testing.running_node import (
+    DEADLINE_S,
     RunningNode,
     a_launch,
     marked_processes,
@@ -55,17 +56,20 @@ async def test_a_ready_engine_goes_on_and_is_watched_again(tmp_path: Path) -> No
 
 
 async def test_one_that_failed_while_nobody_looked_is_told_with_its_exit(tmp_path: Path) -> None:
-    launch = a_launch("--load-time", "0.2", "--fault-exit-zero", "0.2")
-    async with running_node(tmp_path, leave=True) as node:
+    loading = Hold(tmp_path / "loading", "loading")
+    loading.take()
+    launch = a_launch(*loading.flags, "--fault-exit-zero", "0.2")
+    async with running_node(tmp_path / "agent", leave=True) as node:
         node.run(launch)
         await node.wait(launch, STARTING)
         pid = await wait_until(lambda: (status := node.status(launch)) and status.pid, "an engine")
+    loading.release()
     await wait_until(lambda: not Path(f"/proc/{pid}").exists(), "its end")
-    async with running_node(tmp_path, leave=True) as node:
+    async with running_node(tmp_path / "agent", leave=True) as node:
         status = await node.wait(launch, FAILED)
         assert status.failure is not None
         assert status.failure.exit == "exit code 0"
-    async with running_node(tmp_path) as node:
+    async with running_node(tmp_path / "agent") as node:
         assert node.status(launch) == status
         await node.stop(launch)
 
@@ -87,7 +91,7 @@ async def test_a_stop_that_had_begun_goes_on(tmp_path: Path) -> None:
         await node.ready(launch)
         stop.take()
         node.ask_to_stop(launch)
-        await wait_until(lambda: "SIGTERM" in (node.status(launch) or launch).reason, "a signal")  # type: ignore[union-attr]
+        await wait_until(lambda: "SIGTERM" in node.reason(launch), "a signal")
     stop.release()
     async with running_node(tmp_path) as node:
         await wait_until(lambda: not node.runtime.statuses(), "the shard gone")
@@ -285,7 +289,7 @@ def agents() -> Iterator[list[_Agent]]:
     yield started
     for agent in started:
         agent.process.kill()
-        agent.process.communicate(timeout=10)
+        agent.process.communicate(timeout=DEADLINE_S)
 
 
 @pytest.mark.parametrize("phase", ["starting", "ready", "stopping"])
@@ -300,13 +304,13 @@ async def test_an_agent_that_is_killed_is_followed_by_one_that_goes_on(
         hold.take()
     agent = _Agent.start(words)
     agents.append(agent)
-    with trio.fail_after(60):
+    with trio.fail_after(2 * DEADLINE_S):
         await trio.to_thread.run_sync(agent.wait_for, "starting its engine has" if phase == "starting" else "ready")
         if phase == "stopping":
             agent.process.send_signal(signal.SIGUSR1)
             await trio.to_thread.run_sync(agent.wait_for, "stopping SIGTERM")
         agent.process.kill()
-        agent.process.wait(10)
+        agent.process.wait(DEADLINE_S)
     running = {each.id for each in marked_processes(tmp_path)}
     assert len(running) == 2
     hold.release()

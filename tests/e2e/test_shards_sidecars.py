@@ -25,11 +25,11 @@ def script(path: Path, does: str) -> str:
     return str(path)
 
 
-async def log_with(node: RunningNode, launch: Launch, text: str) -> str:
-    """What an engine prints is there when its reaper has read it."""
+async def log_with(node: RunningNode, launch: Launch, *texts: str) -> str:
+    """What an engine and its sidecars print is there when their reaper has read it."""
     log = ""
     with trio.fail_after(DEADLINE_S):
-        while text not in log:
+        while not all(text in log for text in texts):
             await trio.sleep(0.01)
             log = (await node.runtime.read_log(ReadLog(1, launch.replica, 0))).text
     return log
@@ -51,11 +51,9 @@ async def test_they_start_in_order_with_ports_that_the_engine_is_told(tmp_path: 
         assert len(ports) == 2
         assert int(status.argv[-1]) in ports
         (plain,) = ports - {int(status.argv[-1])}
-        log = await log_with(node, launch, f"PLAIN=at {plain}\n")
+        log = await log_with(node, launch, f"PLAIN=at {plain}\n", "[first] up\n", "[web] ")
         order = [log.index(f"llmgw: {name} started") for name in ("first", "web", "plain", "engine")]
         assert order == sorted(order)
-        assert "[first] up\n" in log
-        assert "[web] " in log
         await node.stop(launch)
         assert marked_processes(tmp_path / "agent") == ()
         assert not ports
@@ -77,13 +75,14 @@ async def test_one_that_ends_before_it_is_ready_fails_the_shard_by_its_name(tmp_
 
 async def test_one_that_is_not_ready_in_its_time_fails_the_shard_by_its_name(tmp_path: Path) -> None:
     command = ("sh", "-c", "echo waiting; exec sleep 60")
-    slow = Sidecar(command=command, ready_file="{directory}/never", ready_within_s=3.0)
+    # Long enough for it to get so far as to print.
+    slow = Sidecar(command=command, ready_file="{directory}/never", ready_within_s=6.0)
     launch = a_launch(sidecars={"slow": slow})
     async with running_node(tmp_path) as node:
         node.run(launch)
         status = await node.wait(launch, FAILED)
         assert status.failure is not None
-        assert status.failure.reason == "sidecar slow was not ready within 3 s"
+        assert status.failure.reason == "sidecar slow was not ready within 6 s"
         assert status.failure.log_tail == "waiting"
         assert marked_processes(tmp_path) == ()
 

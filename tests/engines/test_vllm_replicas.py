@@ -119,7 +119,8 @@ def test_one_node_serves_and_is_rebuilt_when_its_engine_core_or_its_front_proces
     cluster.apply(CATALOG.format(model=tiny_llama, nodes=1))
     replica = cluster.wait_for_replica("tiny/1", deadline_s=READY_S)
     told("ready on one node")
-    assert "Application startup complete" in cluster.ctl("logs", "tiny/1", "--lines", "1000")
+    said = "Application startup complete"
+    wait_until(lambda: said in cluster.ctl("logs", "tiny/1", "--lines", "1000"), "its log")
     for name in (TITLE, "vllm"):
         assert complete(replica["address"])["usage"]["completion_tokens"] == 8
         now = cluster.replica("tiny/1")
