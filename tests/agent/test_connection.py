@@ -16,7 +16,8 @@ from llmgw_core.agent.settings import AgentFile, AgentSettings, understand
 from llmgw_core.model.launch import RunShard, Stage, StopShard
 from llmgw_core.model.shard import ShardPhase
 from llmgw_core.net.link import Link
-from llmgw_core.testing.running_node import RunningNode, a_launch, running_node
+from llmgw_core.plan.liveness import HEARTBEAT_S
+from llmgw_core.testing.running_node import DEADLINE_S, RunningNode, a_launch, running_node
 from llmgw_core.wire.message import (
     CertificateRenewed,
     CheckEngine,
@@ -33,8 +34,6 @@ from llmgw_core.wire.message import (
     Welcome,
 )
 from llmgw_core.wire.text import decode, encode
-
-LIMIT_S = 20.0
 
 
 @define(eq=False)
@@ -62,7 +61,7 @@ class Peer:
         self._orders[0].send_nowait(decode(encode(message)))
 
     async def wait(self, wanted: Callable[[Message], bool]) -> Any:
-        with trio.fail_after(LIMIT_S):
+        with trio.fail_after(DEADLINE_S):
             while not (found := [each for each in self.said if wanted(each)]):
                 await self._wake.wait()
         return found[-1]
@@ -78,7 +77,7 @@ def settings(state: Path) -> AgentSettings:
 
 @asynccontextmanager
 async def linked(
-    connection: Connection, heartbeat_s: float = 1.0, while_saying: Callable[[Message], None] = lambda _: None
+    connection: Connection, heartbeat_s: float = HEARTBEAT_S, while_saying: Callable[[Message], None] = lambda _: None
 ) -> AsyncIterator[Peer]:
     peer = Peer(while_saying=while_saying)
     async with trio.open_nursery() as nursery:
@@ -141,7 +140,7 @@ async def test_an_order_that_changes_nothing_is_answered_too(tmp_path: Path) -> 
 
 
 async def test_many_changes_at_once_are_said_together_and_delay_no_heartbeat(tmp_path: Path) -> None:
-    async with running_node(tmp_path) as node, linked(connection_of(node, tmp_path), 0.5) as peer:
+    async with running_node(tmp_path) as node, linked(connection_of(node, tmp_path), 2.0) as peer:
         begun = trio.current_time()
         for number in range(1, 41):
             launch = a_launch("--no-such", model=f"m{number}")

@@ -13,7 +13,7 @@ from llmgw_core.discovery.engines import Inspected, Named
 from llmgw_core.engines import Engines
 from llmgw_core.errors import UnknownEngine
 from llmgw_core.plugins import load_engines
-from llmgw_core.testing.running_node import SIM
+from llmgw_core.testing.running_node import DEADLINE_S, SIM
 
 
 class Counted:
@@ -52,7 +52,7 @@ async def test_an_engine_whose_help_hangs_hides_no_other(sim: Counted, tmp_path:
     hangs.write_text("#!/bin/sh\nexec sleep 1000\n")
     hangs.chmod(0o755)
     made, told = inventory(tmp_path, sim, load_engines({"sim", "llamacpp"}), server=(str(hangs),))
-    with trio.fail_after(30):
+    with trio.fail_after(DEADLINE_S):
         async with trio.open_nursery() as nursery:
             nursery.start_soon(made.watch)
             while ("sim",) not in told:  # noqa: ASYNC110 - it is another program's event
@@ -62,7 +62,7 @@ async def test_an_engine_whose_help_hangs_hides_no_other(sim: Counted, tmp_path:
 
 async def test_who_starts_an_engine_runs_its_help_only_when_it_changed(sim: Counted, tmp_path: Path) -> None:
     made, told = inventory(tmp_path, sim)
-    with trio.fail_after(30):
+    with trio.fail_after(DEADLINE_S):
         async with trio.open_nursery() as nursery:
             for _ in range(5):
                 nursery.start_soon(made.now, "sim")

@@ -27,7 +27,7 @@ from llmgw_core.store.change import Change, ModelScaled, SerialRevoked, SerialUn
 from llmgw_core.store.database import Database, StoreFull
 from llmgw_core.store.reading import Revocation
 from llmgw_core.testing.made_world import a_catalog, a_profile, offers_of
-from llmgw_core.testing.running_node import wait_until
+from llmgw_core.testing.running_node import DEADLINE_S, wait_until
 from llmgw_core.wire.message import PROTOCOL, Ask, Failed, Hello
 
 NOW = 1_700_000_000.0
@@ -164,7 +164,7 @@ async def test_a_first_catalog_that_comes_while_there_is_none_withdraws_no_route
     plane.fleet.nodes["gpu1"] = Node("gpu1", "", "", 1e9, "", "", 1, None, 0.0, NOW)
     plane.deployment.drains["gpu1"] = Drain("gpu1", "alice", NOW, None, False, 1)
     plane.deployment.drain_states["gpu1"] = DrainState.BLOCKED
-    with trio.fail_after(5):
+    with trio.fail_after(2 * DEADLINE_S):
         async with trio.open_nursery() as nursery:
             nursery.start_soon(plan_for_ever, plane)
             await wait_until(lambda: disk.stored, "the drain's end is being stored")

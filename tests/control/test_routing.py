@@ -10,6 +10,7 @@ from attrs import define, field
 
 from llmgw_core.control.routing import NoMoreTables, RoutesBook, Subscription
 from llmgw_core.model.route import Lingering, ModelRoute, RouteTable, Target, UserKey
+from llmgw_core.testing.made_fleet import DEADLINE_S
 from llmgw_core.wire.message import MESSAGE_LIMIT_BYTES, ROUTES_LIMIT_BYTES, Routes
 from llmgw_core.wire.text import decode, encode
 
@@ -38,7 +39,7 @@ class Clock:
 
 
 async def take(subscription: Subscription, *lingering: Lingering) -> RouteTable:
-    with trio.fail_after(1):
+    with trio.fail_after(DEADLINE_S):
         table = await subscription.next_table()
     subscription.taken(table.version, lingering)
     return table

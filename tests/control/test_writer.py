@@ -12,7 +12,7 @@ from llmgw_core.store.change import Change, EventHappened
 from llmgw_core.store.database import Database, StoreFailed
 from llmgw_core.store.reading import read_events
 
-DEADLINE_S = 10.0
+DEADLINE_S = 60.0
 
 
 @define

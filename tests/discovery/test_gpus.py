@@ -109,7 +109,7 @@ async def test_what_cannot_be_started_is_told(path: Path) -> None:
 
 async def all_ended(path: Path) -> None:
     """Those that were started: what was killed ends when the machine comes to it."""
-    with trio.fail_after(30):
+    with trio.fail_after(60):
         while any(map(alive, started_pids(path))):  # noqa: ASYNC110 - other processes give no event
             await trio.sleep(0.01)
 
@@ -118,7 +118,7 @@ async def all_ended(path: Path) -> None:
 async def test_one_that_hangs_is_killed_and_asked_again_the_next_time(path: Path, *, forks: bool) -> None:
     smi = asking(path, timeout_s=1)
     write_nvidia_smi(path, Answer(hang=True, forks=forks))
-    with trio.fail_after(30):
+    with trio.fail_after(60):
         report = await smi.fetch_gpus()
     assert report.outcome is Found.FAILED
     assert "has not answered for 1 s and was killed" in report.reason
@@ -135,7 +135,7 @@ async def all_started(path: Path, *, forks: bool) -> tuple[int, ...]:
         pids = started_pids(path)
         return bool(pids) and (not forks or Path(f"/proc/{pids[0]}/task/{pids[0]}/children").read_text() != "")
 
-    with trio.fail_after(30):
+    with trio.fail_after(60):
         while not begun():  # noqa: ASYNC110 - other processes give no event
             await trio.sleep(0.01)
     return started_pids(path)
@@ -149,13 +149,13 @@ async def test_one_that_survives_sigkill_is_abandoned_and_never_piles_up(
     smi = asking(path, timeout_s=0.5)
     write_nvidia_smi(path, Answer(hang=True, forks=forks))
     monkeypatch.setattr("llmgw_core.examine.process.os.killpg", lambda group, number: None)
-    with trio.fail_after(30):
+    with trio.fail_after(60):
         first = await smi.fetch_gpus()
     started = await all_started(path, forks=forks)
     if forks:  # the wrapper dies of it, its child does not
         os.kill(started[0], signal.SIGKILL)
     for _ in range(3):
-        with trio.fail_after(30):
+        with trio.fail_after(60):
             again = await smi.fetch_gpus()
         assert again.outcome is first.outcome is Found.FAILED
         assert "nvidia-smi has not answered for" in again.reason
@@ -166,7 +166,7 @@ async def test_one_that_survives_sigkill_is_abandoned_and_never_piles_up(
     os.killpg(started[0], signal.SIGKILL)
     write_nvidia_smi(path, Answer(fake_gpus(1)))
     smi._timeout_s = 60
-    with trio.fail_after(30):
+    with trio.fail_after(60):
         while (await smi.fetch_gpus()).outcome is not Found.SOME:  # noqa: ASYNC110
             await trio.sleep(0.01)
 
@@ -180,7 +180,7 @@ async def test_it_delays_nothing_else(path: Path) -> None:
         await asking(path).fetch_gpus()
         answered.set()
 
-    with trio.fail_after(30):
+    with trio.fail_after(60):
         async with trio.open_nursery() as nursery:
             nursery.start_soon(ask)
             for _ in range(50):
@@ -193,7 +193,7 @@ async def test_it_delays_nothing_else(path: Path) -> None:
 async def test_two_who_ask_at_once_start_one_after_the_other(path: Path) -> None:
     smi = asking(path, timeout_s=1)
     write_nvidia_smi(path, Answer(hang=True))
-    with trio.fail_after(30):
+    with trio.fail_after(60):
         async with trio.open_nursery() as nursery:
             nursery.start_soon(smi.fetch_gpus)
             nursery.start_soon(smi.fetch_gpus)

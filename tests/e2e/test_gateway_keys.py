@@ -6,6 +6,7 @@ import http.client
 import os
 import signal
 import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -13,10 +14,13 @@ from pathlib import Path
 import pytest
 from attrs import define
 
-from llmgw_core.testing.cluster import DEADLINE_S, END_S, LLMGW, Cluster, Daemon, Gateway, running_cluster, wait_until
+from llmgw_core.cli.keys import HEAR_S
+from llmgw_core.testing.cluster import DEADLINE_S, END_S, Cluster, Daemon, Gateway, running_cluster, wait_until
 
 MANY = 20
 """Connections of which each worker gets some."""
+PATIENCE_S = 60.0
+"""In place of a command's own, which a busy machine may exhaust."""
 
 
 @define(eq=False)
@@ -25,9 +29,11 @@ class Fleet:
     control: Daemon
     gateway: Gateway
 
-    def start_keys(self, *words: str) -> subprocess.Popen[str]:
+    def start_keys(self, *words: str, hear_s: float = PATIENCE_S) -> subprocess.Popen[str]:
+        """`hear_s`: how long the command bears that gateways have not heard."""
         who = ("--server", str(self.cluster.server), "--identity", str(self.cluster.pki / "alice"))
-        command = [LLMGW, "ctl", *who, "keys", *words]
+        program = f"from llmgw_core.cli import keys, main; keys.HEAR_S = {hear_s}; main()"
+        command = [sys.executable, "-c", program, "ctl", *who, "keys", *words]
         return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
     def wait_for_looks(self) -> None:
@@ -82,7 +88,7 @@ def test_a_key_is_good_everywhere_when_it_was_made_and_nowhere_when_it_was_revok
 def test_a_gateway_that_does_not_hear_of_a_key_is_named(fleet: Fleet) -> None:
     key = fleet.cluster.create_key("ci")
     with fleet.deaf_workers():
-        _, said = fleet.start_keys("revoke", "ci").communicate(timeout=DEADLINE_S)
+        _, said = fleet.start_keys("revoke", "ci", hear_s=HEAR_S).communicate(timeout=DEADLINE_S)
     assert "gw/" in said
     assert "has not heard of it and takes it until then" in said
     wait_until(lambda: fleet.answers(key) == {401}, "it has heard")
@@ -92,12 +98,13 @@ def test_gateways_that_come_back_are_waited_for(fleet: Fleet) -> None:
     """A control plane that has just started does not hear them yet."""
     fleet.control.kill()
     fleet.cluster.start_control()
-    assert fleet.answers(fleet.cluster.create_key("ci")) == {200}
+    key, _ = fleet.start_keys("create", "ci").communicate(timeout=DEADLINE_S)
+    assert fleet.answers(key.strip()) == {200}
 
 
 def test_a_control_plane_that_hangs_is_not_waited_for(fleet: Fleet) -> None:
     with fleet.deaf_workers():
-        making = fleet.start_keys("create", "ci")
+        making = fleet.start_keys("create", "ci", hear_s=3 * HEAR_S)  # it is to have looked before
         fleet.wait_for_looks()
         fleet.control.signal(signal.SIGSTOP)
         try:

@@ -140,7 +140,7 @@ def running(server: str, tmp_path: Path, tiny_model: Path) -> Iterator[tuple[Sha
         yield shard, process
     finally:
         process.kill()
-        process.wait(timeout=10)
+        process.wait(timeout=60)
 
 
 def probe(shard: Shard) -> Reply:
@@ -173,7 +173,7 @@ def test_a_replica_becomes_ready_gives_its_metrics_and_ends_on_sigterm(
     assert asked is not None
     assert asked.progress is not None
 
-    with urllib.request.urlopen(f"http://{asked.endpoint}{asked.progress.path}", timeout=3) as answer:
+    with urllib.request.urlopen(f"http://{asked.endpoint}{asked.progress.path}", timeout=60) as answer:
         metrics = answer.read().decode()
     process.send_signal(signal.SIGTERM)
     code = process.wait(timeout=60)

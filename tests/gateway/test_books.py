@@ -15,7 +15,7 @@ from llmgw_core.gateway.board import USES, Board, Uses
 from llmgw_core.gateway.books import read_usage
 from llmgw_core.testing.gateway_rig import a_gateway, user_key
 from llmgw_core.testing.http_words import LAST_CHUNK, NO_MORE, answer, chunk, event, get, post, stream_head, wish
-from llmgw_core.testing.scripted_engine import Act
+from llmgw_core.testing.scripted_engine import DEADLINE_S, Act
 
 GOOD = answer()
 USAGE = b'"usage":{"prompt_tokens":12,"total_tokens":46,"completion_tokens":34,"prompt_tokens_details":null}'
@@ -344,7 +344,7 @@ async def test_a_pipe_that_nobody_reads_keeps_no_gateway_from_its_end(tmp_path: 
     reader = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
     log = AccessLog(path)
     entry = Entry(0.0, "i", "c", "GET", "/" + "x" * 4096, 200, 0.0)
-    with trio.fail_after(5):
+    with trio.fail_after(DEADLINE_S):
         async with trio.open_nursery() as nursery:
             nursery.start_soon(log.write_for_ever)
             for _ in range(40):

@@ -11,7 +11,7 @@ from llmgw_core.model.route import Affinity, ModelRoute
 from llmgw_core.testing.gateway_rig import Rig, a_gateway
 from llmgw_core.testing.http_words import LAST_CHUNK, answer, chunk, event, get, post, stream_head, wish
 from llmgw_core.testing.raw_client import NotWhole
-from llmgw_core.testing.scripted_engine import Act, Engine, Step
+from llmgw_core.testing.scripted_engine import DEADLINE_S, Act, Engine, Step
 
 BODY = b"b" * 300_000
 SCRIPTS: list[list[Step]] = [
@@ -116,7 +116,7 @@ async def test_whatever_happens_the_books_balance(seed: int, portable: bool) -> 
             for each in range(1, 5)
         ]
         rig.take(ModelRoute("m", aliases=("alias",), targets=tuple(each.target for each in engines)))
-        with trio.fail_after(20):
+        with trio.fail_after(2 * DEADLINE_S):
             async with trio.open_nursery() as upset:
                 upset.start_soon(_upset, rig, dice, engines)
                 async with trio.open_nursery() as clients:

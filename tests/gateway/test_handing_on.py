@@ -12,6 +12,7 @@ from llmgw_core.gateway.place import Places
 from llmgw_core.gateway.route_file import ROUTE_FILE, BadRouteFile, Routed, parse_routes, render_routes
 from llmgw_core.gateway.routing import Routing
 from llmgw_core.model.route import Lingering, ModelRoute, RouteTable, Target
+from llmgw_core.testing.scripted_engine import DEADLINE_S
 
 
 def a_table(version: int, *generations: int) -> RouteTable:
@@ -75,7 +76,7 @@ async def test_a_link_that_is_started_again_goes_by_what_its_workers_have(gatewa
     assert gateway.published[-1] == gateway.published[-2]
     gateway.begin(1)
     assert again.lingering() == (Lingering("m/1", 1, 1),)
-    with trio.fail_after(1):
+    with trio.fail_after(DEADLINE_S):
         assert await again.next_taken(None) == (2, (Lingering("m/1", 1, 1),))
 
 

@@ -25,7 +25,7 @@ from llmgw_core.testing.gateway_rig import Rig, a_gateway, user_key
 from llmgw_core.testing.http_words import LAST_CHUNK, answer, event, get, post, stream_head, wish
 from llmgw_core.testing.ports import free_port
 from llmgw_core.testing.raw_client import RawClient
-from llmgw_core.testing.scripted_engine import Act
+from llmgw_core.testing.scripted_engine import DEADLINE_S, Act
 
 GOOD = answer()
 
@@ -59,7 +59,7 @@ async def _encrypted(rig: Rig, *, small: bool = False) -> RawClient:
     context = ssl.create_default_context()
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     stream = trio.SSLStream(plain.stream, context, server_hostname="gateway", https_compatible=True)
-    with trio.fail_after(5):
+    with trio.fail_after(DEADLINE_S):
         await stream.do_handshake()
     return RawClient(cast(trio.SocketStream, stream))
 
@@ -207,13 +207,13 @@ async def test_what_the_kernel_has_taken_is_answered_though_the_listener_closes(
         await rig.route(await rig.engine([GOOD]))
         clients = []
         for _ in range(100):  # nothing here lets the gateway look
-            each = socket.create_connection(("127.0.0.1", rig.port), timeout=5)
+            each = socket.create_connection(("127.0.0.1", rig.port), timeout=DEADLINE_S)
             each.sendall(post())
             each.setblocking(False)
             clients.append(RawClient(trio.SocketStream(trio.socket.from_stdlib_socket(each))))
         rig.listener.close()
         with pytest.raises(ConnectionRefusedError):
-            socket.create_connection(("127.0.0.1", rig.port), timeout=5)
+            socket.create_connection(("127.0.0.1", rig.port), timeout=DEADLINE_S)
         for client in clients:
             assert (await client.answer()).status == 200
             await client.stream.aclose()

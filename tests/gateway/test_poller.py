@@ -13,6 +13,7 @@ from attrs import define, field
 from llmgw_core.gateway import flow as flow_module
 from llmgw_core.gateway.flow import Flow
 from llmgw_core.gateway.poller import MOST_UNSENT, READ, Poller
+from llmgw_core.testing.scripted_engine import DEADLINE_S
 
 
 @pytest.fixture
@@ -53,7 +54,7 @@ async def test_no_handler_is_called_for_what_another_has_closed(portable: bool) 
         other.send(b"x")
     async with trio.open_nursery() as nursery:
         nursery.start_soon(poller.run)
-        with trio.fail_after(5):
+        with trio.fail_after(DEADLINE_S):
             while pairs[0][0].fileno() >= 0:  # noqa: ASYNC110 - callbacks know no events
                 await trio.sleep(0.002)
         nursery.cancel_scope.cancel()
@@ -89,7 +90,7 @@ class Driven:
     async def until(self, seen: Callable[[], bool]) -> None:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self.poller.run)
-            with trio.fail_after(5):
+            with trio.fail_after(DEADLINE_S):
                 while not seen():  # noqa: ASYNC110 - callbacks know no events
                     await trio.sleep(0.002)
             nursery.cancel_scope.cancel()

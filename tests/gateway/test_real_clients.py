@@ -23,7 +23,7 @@ from llmgw_core.testing.scripted_engine import Act, Step
 
 T = TypeVar("T")
 KEY = "sk-llmgw-users"
-LIMIT_S = 20.0
+LIMIT_S = 60.0
 USAGE = {"prompt_tokens": 7, "completion_tokens": 3, "total_tokens": 10}
 ASKED: Any = [{"role": "user", "content": "Hi"}]
 WEATHER: ChatCompletionToolParam = {
@@ -181,7 +181,7 @@ async def curl(rig: Rig, *words: str) -> str:
     """What it prints; fails where it fails."""
     if shutil.which("curl") is None:
         pytest.skip("no curl")
-    command = ["curl", "--silent", "--show-error", "--fail-with-body", "--max-time", "20", *words]
+    command = ["curl", "--silent", "--show-error", "--fail-with-body", "--max-time", f"{LIMIT_S:g}", *words]
     run = partial(subprocess.run, capture_output=True, text=True, check=True)
     done = await in_thread(lambda: run([*command, f"http://127.0.0.1:{rig.port}/v1/chat/completions"]))
     return str(done.stdout)
@@ -202,7 +202,8 @@ async def test_curl_with_a_body_of_two_megabytes_waits_for_no_timeout(tmp_path: 
     large.write_text(json.dumps({"model": "m", "messages": [{"role": "user", "content": "x" * 2_000_000}]}))
     async with serving(completion({"content": "hello"})) as rig:
         words = ("-H", f"Authorization: Bearer {KEY}", "-H", "Expect: 100-continue", "--json", f"@{large}")
-        told = await curl(rig, "--expect100-timeout", "19", "--write-out", "%{stderr}%{time_total}", *words)
+        patience = ("--expect100-timeout", f"{LIMIT_S - 1:g}")
+        told = await curl(rig, *patience, "--write-out", "%{stderr}%{time_total}", *words)
     assert json.loads(told)["usage"] == USAGE
 
 

@@ -343,7 +343,7 @@ def waits(hypervisor: Hypervisor, monkeypatch: pytest.MonkeyPatch) -> Hypervisor
     return hypervisor
 
 
-def waiting(limit_s: float = 20.0, progress: Any = lambda line: None) -> awaiting.Waiting:
+def waiting(limit_s: float = DEADLINE_S, progress: Any = lambda line: None) -> awaiting.Waiting:
     return awaiting.Waiting(144, "10.0.0.144", limit_s, progress)
 
 

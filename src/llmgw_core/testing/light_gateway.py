@@ -34,7 +34,7 @@ from llmgw_core.wire.message import (
 )
 
 LOOK_EVERY_S = 0.02
-END_S = 10.0
+END_S = 60.0
 
 
 @define(eq=False)

@@ -32,7 +32,7 @@ from llmgw_core.pki.files import write_certificate, write_key
 from llmgw_core.pki.names import AlternativeNames, parse_names
 from llmgw_core.wire.message import PROTOCOL, Answer, Ask, Failed, Hello, Message, Refused, Unknown, Welcome
 
-DEADLINE_S = 20.0
+DEADLINE_S = 60.0
 """For one wait; only a test that fails takes so long."""
 POLL_S = 0.01
 

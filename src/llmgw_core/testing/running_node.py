@@ -30,7 +30,7 @@ from llmgw_core.plugins import load_engines
 from llmgw_core.testing.ports import SMALL, claim, first_port, free_port
 
 SIM = str(Path(sys.executable).with_name("llmgw-sim"))
-DEADLINE_S = 30.0
+DEADLINE_S = 60.0
 """For one wait; only a test that fails takes so long."""
 QUICK = HealthTimings(probe_every_s=0.1, misses=2)
 

@@ -15,7 +15,7 @@ from attrs import define, field, frozen
 from llmgw_core.model.route import Target
 from llmgw_core.testing.http_words import split_head
 
-DEADLINE_S = 20.0
+DEADLINE_S = 60.0
 """A wait that is not over by then fails."""
 
 

@@ -24,7 +24,7 @@ from llmgw_core.testing import fake_systemd
 from llmgw_core.testing.ports import free_port
 
 SSHD = "/usr/sbin/sshd"
-DEADLINE_S = 20.0
+DEADLINE_S = 60.0
 STAND_INS = ("systemctl", "journalctl", "update-ca-certificates", "update-ca-trust")
 _AUTHORIZED = "/etc/ssh/llmgw_authorized_keys"
 _QUESTIONS = ("journalctl ", "systemctl is-active ", "systemctl is-enabled ", "systemctl show ")

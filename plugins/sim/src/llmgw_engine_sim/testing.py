@@ -14,7 +14,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-DEADLINE_S = 30
+DEADLINE_S = 60
 
 
 class Sim:
