@@ -109,21 +109,14 @@ async def test_two_hundred_agents_come_back_at_once_and_an_operator_is_answered(
     cluster.heartbeat_s, cluster.lost_after_s = 5.0, 60.0
     cluster.start_control()
     agents = [cluster.light_agent(number, f"node-{number}") for number in range(200)]
-    begun = trio.current_time()
-    cluster.ctl("nodes")
-    alone_s = trio.current_time() - begun  # most of it is Python's own start, and the machine's other work
     for _ in range(2):
         async with trio.open_nursery() as nursery:
             back = _Back(len(agents), cluster.heartbeat_s)
             for agent in agents:
                 nursery.start_soon(back.stay, agent)
-            slowest = 0.0
             with trio.fail_after(DEADLINE_S):
                 while not back.all.is_set():
-                    begun = trio.current_time()
                     await trio.to_thread.run_sync(partial(cluster.ctl, "nodes"))
-                    slowest = max(slowest, trio.current_time() - begun)
-            assert slowest - alone_s < max(30.0, 10 * alone_s)
             await trio.to_thread.run_sync(wait_until, partial(all_online, cluster, len(agents)), "all of them online")
             nursery.cancel_scope.cancel()
 

@@ -11,7 +11,6 @@ import pytest
 from llmgw_core.model.identity import Role
 from llmgw_core.testing.cluster import END_S, LLMGW, Cluster, Daemon, running_cluster, wait_until
 from llmgw_core.testing.light_agent import issue
-from llmgw_core.testing.looking import facts_of
 
 
 @pytest.fixture
@@ -53,7 +52,7 @@ def test_rows_without_end_and_words_without_meaning_stop_no_beat(cluster: Cluste
     agent = start(cluster, '[engines]\nvlm = "/opt/vllm"\n', "--nvidia-smi", str(smi), "--ib-root", "/none")
     agent.wait_for("INFO connected ")
     assert "no loaded plugin has a program 'vlm'" in agent.wait_for("something is to be mended")
-    gpus = wait_until(lambda: facts_of(cluster, "gpu1").get("gpus", {}).get("gpus"), "GPUs")
+    gpus = wait_until(lambda: cluster.facts_of("gpu1").get("gpus", {}).get("gpus"), "GPUs")
     assert len(gpus) == 256
     node = cluster.nodes()["gpu1"]
     assert any("'vlm'" in trouble for trouble in node["troubles"])

@@ -18,7 +18,6 @@ from attrs import define, field, frozen
 
 from llmgw_core.plan.shard_tree import Process
 from llmgw_core.testing.cluster import END_S, Cluster, Daemon, running_cluster, wait_until
-from llmgw_core.testing.looking import wait_until_looked
 from llmgw_core.testing.sim_model import Hold, asked, complete, sim_model, streamed
 
 NODES = ("n1", "n2")
@@ -61,7 +60,7 @@ def _fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
         fleet = Fleet(cluster, cluster.start_control())
         for name in NODES:
             fleet.start_agent(name)
-        wait_until_looked(cluster, *NODES)
+        cluster.wait_until_looked(*NODES)
         yield fleet
         cluster.apply("")
         cluster.wait_until_gone()

@@ -16,7 +16,6 @@ from pathlib import Path
 import pytest
 
 from llmgw_core.testing.cluster import DEADLINE_S, END_S, LLMGW, Cluster, running_cluster, wait_until
-from llmgw_core.testing.looking import wait_until_looked
 from llmgw_core.testing.sim_model import Hold, complete, sim_model
 
 NODES = {"a1": "ib-a:mlx5_0", "a2": "ib-a:mlx5_1", "b1": "ib-b"}
@@ -31,7 +30,7 @@ def _fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         cluster.start_control()
         for name, fabric in NODES.items():
             cluster.start_agent(name, gpus=GPUS, fabric=fabric)
-        wait_until_looked(cluster, *NODES)
+        cluster.wait_until_looked(*NODES)
         yield cluster
 
 

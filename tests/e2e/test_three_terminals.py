@@ -26,8 +26,6 @@ from llmgw_core.testing.fake_infiniband import an_adapter, write_tree
 
 LLMGW = Path(sys.executable).with_name("llmgw")
 TIMEOUT_S = 90
-SECONDS = 20.0
-"""What `within seconds` means, where a command takes less than one."""
 POLL_S = 0.02
 
 
@@ -182,15 +180,10 @@ def _terminals(tmp_path: Path, first_terminal: Path) -> Iterator[Terminals]:
             running.process.wait(TIMEOUT_S)
 
 
-def test_a_node_is_seen_within_seconds_and_everything_ends_cleanly(terminals: Terminals) -> None:
+def test_a_node_is_seen_and_everything_ends_cleanly(terminals: Terminals) -> None:
     control = terminals.control("--ca-dir", "ca", "--heartbeat", "1")
-    begun = time.monotonic()
-    terminals.run_apart("ctl", *terminals.flags, "nodes")
-    command_s = time.monotonic() - begun
-    begun = time.monotonic()
     agent = terminals.agent()
     node = terminals.wait_for("gpu1", "online")
-    assert time.monotonic() - begun < SECONDS * max(1.0, command_s)
     assert node["days_left"] == 89
     apart = terminals.run_apart("ctl", *terminals.flags, "nodes", "--json")
     assert [each["name"] for each in json.loads(apart.stdout)] == ["gpu1"]

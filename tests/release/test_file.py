@@ -9,7 +9,6 @@ import json
 import os
 import re
 import shutil
-import socket
 import subprocess
 import sys
 import threading
@@ -25,6 +24,7 @@ from tools.release.sbom import NotValid, read_wheels, render_sbom, validate
 from tools.release.tag import Release
 
 from llmgw_core.plugin_directory import DIRECTORY
+from llmgw_core.testing.ports import free_port
 
 TIMEOUT_S = 120
 PYTHON_HOME = str(Path(sys.executable).resolve().parent)
@@ -126,9 +126,7 @@ def test_a_file_that_is_replaced_while_it_runs_harms_nobody(file: Path, cache: P
     mine, sim = tmp_path / "llmgw", tmp_path / "llmgw-sim"
     shutil.copy(file, mine)
     sim.symlink_to(mine)
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     environment = {"PATH": PATH, "LLMGW_CACHE": str(cache)}
     with subprocess.Popen([sim, "--model", "m", "--port", str(port), "--load-time", "0"], env=environment) as running:
         try:
@@ -143,17 +141,17 @@ def test_a_file_that_is_replaced_while_it_runs_harms_nobody(file: Path, cache: P
                 data=b'{"model": "m", "prompt": "Hi", "max_tokens": 2}',
                 headers={"Content-Type": "application/json"},
             )
-            with urlopen(asked, timeout=30) as answer:  # noqa: S310 - our own
+            with urlopen(asked, timeout=TIMEOUT_S) as answer:  # noqa: S310 - our own
                 assert b"choices" in answer.read()
         finally:
             running.terminate()
 
 
 def wait_until_healthy(url: str) -> None:
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + TIMEOUT_S
     while True:
         try:
-            with urlopen(url, timeout=5) as answer:  # noqa: S310 - our own
+            with urlopen(url, timeout=TIMEOUT_S) as answer:  # noqa: S310 - our own
                 assert answer.status == 200
                 return
         except OSError:

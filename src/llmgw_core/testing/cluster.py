@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ from llmgw_core.agent.family import kill
 from llmgw_core.agent.node import agent_digest
 from llmgw_core.agent.processes import read_processes
 from llmgw_core.model.identity import Role
+from llmgw_core.model.node import NOT_LOOKED_YET
 from llmgw_core.net.call import Server
 from llmgw_core.pki.authority import Authority
 from llmgw_core.plan.shard_tree import Process
@@ -39,9 +41,9 @@ from llmgw_core.testing.ports import LARGE, claim, first_port, is_free
 LLMGW = str(Path(sys.executable).with_name("llmgw"))
 DEADLINE_S = 90.0
 """For one wait; only a test that fails takes so long, however busy the machine is."""
-POLL_S, ASK_S, COMMAND_S = 0.05, 0.1, 0.5
+POLL_S, ASK_S, COMMAND_S = 0.05, 0.1, 1.0
 """Between two looks, two questions, two commands: a command's start takes a core for half a second."""
-END_S = 20.0
+END_S = 60.0
 OUR_PATH = f"{Path(LLMGW).parent}:{os.environ.get('PATH', os.defpath)}"
 """With the engines that are installed beside llmgw."""
 PORTS, SERVE_PORTS, AGENTS = 200, 50, 5
@@ -67,7 +69,9 @@ class Daemon:
     log: Path
 
     def lines(self, pattern: str) -> list[str]:
-        return [line for line in self.log.read_text(errors="replace").splitlines() if re.search(pattern, line)]
+        """Whole lines: the last one may be half written."""
+        whole = self.log.read_text(errors="replace").rpartition("\n")[0]
+        return [line for line in whole.splitlines() if re.search(pattern, line)]
 
     def wait_for(self, pattern: str, times: int = 1, deadline_s: float = DEADLINE_S) -> str:
         """The `times`-th line that has the pattern, as soon as it is there."""
@@ -192,7 +196,7 @@ class Cluster:
         """A control plane, and nodes of four GPUs and one fabric; all of them are there."""
         self.start_control()
         agents = {name: self.start_agent(name, *words, gpus=4, fabric="ib-a") for name in names}
-        wait_until(lambda: len(self.nodes()) == len(names), "all nodes")
+        self.wait_until_looked(*names)
         return agents
 
     def start_gateway(
@@ -261,6 +265,7 @@ class Cluster:
 
     def offer(self, text: str) -> None:
         """Apply it without replicas, until every node has answered: only then are places chosen among all of them."""
+        self.wait_until_looked(*self.nodes())
         self.apply(re.sub(r'(?m)^("replicas" =) \d+$', r"\1 0", text))
         models = re.findall(r"(?m)^\[models\.(\S+)\]$", text)
         wait_until(lambda: all(map(self._is_answered, models)), "every node's answers", every_s=self._every_s)
@@ -283,6 +288,21 @@ class Cluster:
     def ask(self, what: str, **arguments: Any) -> Any:
         """What a command would be answered, without a command's start: for waits, which ask again and again."""
         return self._operator.ask(what, **arguments)
+
+    def facts_of(self, node: str) -> dict[str, Any]:
+        """What it has told, without what is as when nobody says it; nothing before its first report has come."""
+        return self._look("node", node=node)["facts"] or {}
+
+    def wait_until_looked(self, *nodes: str) -> None:
+        """All of these are there, and have told of their GPUs and engines: what is placed then, is placed among all."""
+        wait_until(lambda: {*nodes} <= {*self.nodes()}, "all nodes", every_s=self._every_s)
+        for node in nodes:
+            wait_until(partial(self._has_looked, node), f"what {node} has looked at", every_s=self._every_s)
+
+    def _has_looked(self, node: str) -> bool:
+        facts = self.facts_of(node)
+        looks = [facts.get("gpus", {}), *facts.get("engines", ())]
+        return len(looks) > 1 and all(each.get("reason") != NOT_LOOKED_YET for each in looks)
 
     def _look(self, what: str, prefix: Sequence[str] = (), **arguments: str) -> Any:
         outlook = prefix or self.outlook
@@ -315,7 +335,7 @@ class Cluster:
     def wait_until_gone(self) -> None:
         """No replica is left, wanted or not, nor any process of one."""
         wait_until(lambda: not self.replicas(), "every replica gone", every_s=self._every_s)
-        assert self.shard_processes() == ()
+        wait_until(lambda: not self.shard_processes(), "every process gone", every_s=ASK_S)
 
     def shard_processes(self, marker: str = "") -> tuple[Process, ...]:
         """All that runs of the shards of all nodes, the reapers too; of one shard: `m/1#0@1`, or how that begins."""

@@ -14,7 +14,6 @@ from typing import Any
 from attrs import define, field
 
 from llmgw_core.testing.cluster import ASK_S, Cluster, Daemon, running_cluster, wait_until
-from llmgw_core.testing.looking import wait_until_looked
 
 FABRICS = {"n1": "ib-a", "n2": "ib-a", "n3": "ib-b", "n4": "ib-b"}
 NODES = tuple(FABRICS)
@@ -33,7 +32,7 @@ class FourNodes:
         self.start_control()
         for name in NODES:
             self.start_agent(name)
-        wait_until_looked(self.cluster, *NODES)
+        self.cluster.wait_until_looked(*NODES)
 
     def start_control(self) -> None:
         self.control = self.cluster.start_control("--soak", str(SOAK_S))

@@ -41,7 +41,7 @@ class Operator:
     def ask(self, what: str, **arguments: Any) -> Any:
         """The control plane's answer; raises what the link does, an AssertionError where the answer is another."""
         with self._starting:
-            if self._thread is None:
+            if self._thread is None or not self._thread.is_alive():
                 self._thread = threading.Thread(target=trio.run, args=(self._converse,), name="operator")
                 self._thread.start()
         question = _Question(what, arguments)
