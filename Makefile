@@ -18,7 +18,7 @@ demo: $(VENV)/.installed
 test: $(VENV)/.developing
 	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
 
-# The same while processes are paused at random: for whoever looks for a race.
+# The same while processes are paused and delayed at random: for whoever looks for a race.
 races: $(VENV)/.developing
 	$(BIN)/python tools/pauses.py $(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
 

@@ -1,8 +1,9 @@
-"""Run a command while this checkout's processes are paused at random: `make races`.
+"""Run a command while this checkout's processes are paused and delayed at random: `make races`.
 
 A race that needs one process to be slow at one line shows itself in minutes, where plain load takes days. A pause is
 shorter than any silence after which the project takes a process for lost; so what fails under pauses is a fault of the
 project, or of the test. (But for one kind, which is rare: what a test stops within a pause goes on after it.)
+The delays are inside the processes: see `delays/sitecustomize.py`.
 """
 
 from __future__ import annotations
@@ -18,13 +19,15 @@ from contextlib import suppress
 from pathlib import Path
 
 CHECKOUT = Path(__file__).resolve().parent.parent
+DELAYS = Path(__file__).resolve().with_name("delays")
 LONGEST_S = 0.5
 BETWEEN_S = 0.3
 """The longest time without a pause."""
 
 
 def main(command: Sequence[str]) -> int:
-    with subprocess.Popen(command) as run:
+    environment = {**os.environ, "PYTHONPATH": str(DELAYS)}
+    with subprocess.Popen(command, env=environment) as run:
         while run.poll() is None:
             running = [pid for pid in pids_of(CHECKOUT) if pid not in (os.getpid(), run.pid)]
             if running:
