@@ -371,7 +371,7 @@ def test_a_link_that_is_cut_either_way_is_noticed_by_both_sides_and_made_again(
     """F06. Nobody gets a word from TCP: both ends have a half-open connection."""
     hub = network.inside("hub")
     pace = {"heartbeat_s": 2.0, "lost_after_s": 12.0}  # of a shorter silence a machine that is busy would be the cause
-    with running_cluster(tmp_path, host=network.address, port=7443, **pace) as cluster:
+    with running_cluster(tmp_path, host=network.address, port=7443, outlook=hub, **pace) as cluster:
         control = cluster.start_control(prefix=hub)
         agents = {node: cluster.start_agent(node, prefix=network.inside(node)) for node in network.nodes}
         for agent in agents.values():
@@ -390,7 +390,7 @@ def test_a_link_that_is_cut_either_way_is_noticed_by_both_sides_and_made_again(
             network.heal(node)
         for node, agent in agents.items():
             agent.wait_for("INFO connected ", times=2)
-            cluster.wait_for_state(node, "online", prefix=hub)
+            cluster.wait_for_state(node, "online")
         assert all(agent.process.poll() is None for agent in agents.values())
-        names = [event["node"] for event in cluster.events("node connected", prefix=hub)]
+        names = [event["node"] for event in cluster.events("node connected")]
         assert sorted(names) == sorted([*network.nodes, *network.nodes])

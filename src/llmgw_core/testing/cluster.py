@@ -41,7 +41,7 @@ from llmgw_core.testing.ports import LARGE, claim, first_port, is_free
 LLMGW = str(Path(sys.executable).with_name("llmgw"))
 DEADLINE_S = 90.0
 """For one wait; only a test that fails takes so long, however busy the machine is."""
-POLL_S, ASK_S, COMMAND_S = 0.05, 0.1, 1.0
+POLL_S, ASK_S, COMMAND_S = 0.05, 0.1, 2.0
 """Between two looks, two questions, two commands: a command's start takes a core for half a second."""
 END_S = 60.0
 OUR_PATH = f"{Path(LLMGW).parent}:{os.environ.get('PATH', os.defpath)}"
@@ -304,10 +304,9 @@ class Cluster:
         looks = [facts.get("gpus", {}), *facts.get("engines", ())]
         return len(looks) > 1 and all(each.get("reason") != NOT_LOOKED_YET for each in looks)
 
-    def _look(self, what: str, prefix: Sequence[str] = (), **arguments: str) -> Any:
-        outlook = prefix or self.outlook
-        if outlook:
-            return json.loads(self.ctl(what, *arguments.values(), "--json", prefix=outlook))
+    def _look(self, what: str, **arguments: str) -> Any:
+        if self.outlook:
+            return json.loads(self.ctl(what, *arguments.values(), "--json", prefix=self.outlook))
         return self.ask(what, **arguments)
 
     def wait_for_replica(
@@ -347,22 +346,19 @@ class Cluster:
             if each.marker and each.lives and each.marker.startswith(marker)
         )
 
-    def nodes(self, prefix: Sequence[str] = ()) -> dict[str, dict[str, Any]]:
-        return {node["name"]: node for node in self._look("nodes", prefix)}
+    def nodes(self) -> dict[str, dict[str, Any]]:
+        return {node["name"]: node for node in self._look("nodes")}
 
-    def events(self, kind: str = "", prefix: Sequence[str] = ()) -> list[dict[str, Any]]:
-        outlook = prefix or self.outlook
-        if outlook:
-            lines = self.ctl("events", "--json", "--last", "10000", prefix=outlook).splitlines()
+    def events(self, kind: str = "") -> list[dict[str, Any]]:
+        if self.outlook:
+            lines = self.ctl("events", "--json", "--last", "10000", prefix=self.outlook).splitlines()
             found = [json.loads(line) for line in lines]
         else:
             found = self.ask("events", node="", limit=10_000, after=0)
         return [event for event in found if kind in event["kind"]]
 
-    def wait_for_state(self, name: str, state: str, prefix: Sequence[str] = ()) -> None:
-        wait_until(
-            lambda: self.nodes(prefix).get(name, {}).get("state") == state, f"{name} {state}", every_s=self._every_s
-        )
+    def wait_for_state(self, name: str, state: str) -> None:
+        wait_until(lambda: self.nodes().get(name, {}).get("state") == state, f"{name} {state}", every_s=self._every_s)
 
     def end(self) -> None:
         self._operator.end()
