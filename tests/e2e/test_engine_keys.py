@@ -128,7 +128,7 @@ def test_a_users_key_is_alone_on_standard_output_and_is_listed_without_itself(ru
     (line,) = [each for each in listed.splitlines() if " ci " in each]
     assert " live " in line
     assert line.split()[-3:] == ["m", "60", "-"]
-    running.cluster.ctl("keys", "revoke", "ci")
+    running.cluster.ask("revoke-key", key="ci")
     assert [each["state"] for each in json.loads(running.cluster.ctl("keys", "list", "--json"))] == ["revoked"]
     gateway = next(each for each in running.cluster.ctl("gateways").splitlines() if each.startswith("edge/"))
     assert " connected " in gateway

@@ -81,14 +81,18 @@ def test_a_key_is_good_everywhere_when_it_was_made_and_nowhere_when_it_was_revok
     key, said = making.communicate(timeout=DEADLINE_S)
     assert "it is never shown again" in said.strip().splitlines()[-1]
     assert fleet.answers(key.strip()) == {200}
-    assert fleet.start_keys("revoke", "ci").communicate(timeout=DEADLINE_S)[1] == ""
+    revoking = fleet.start_keys("revoke", "ci")
+    assert revoking.communicate(timeout=DEADLINE_S)[1] == ""
+    assert revoking.returncode == 0
     assert fleet.answers(key.strip()) == {401}
 
 
 def test_a_gateway_that_does_not_hear_of_a_key_is_named(fleet: Fleet) -> None:
     key = fleet.cluster.create_key("ci")
     with fleet.deaf_workers():
-        _, said = fleet.start_keys("revoke", "ci", hear_s=HEAR_S).communicate(timeout=DEADLINE_S)
+        revoking = fleet.start_keys("revoke", "ci", hear_s=HEAR_S)
+        _, said = revoking.communicate(timeout=DEADLINE_S)
+    assert revoking.returncode == 1
     assert "gw/" in said
     assert "has not heard of it and takes it until then" in said
     wait_until(lambda: fleet.answers(key) == {401}, "it has heard")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -90,15 +91,16 @@ def list_keys(context: Context, as_json: bool) -> None:
 def revoke(context: Context, key: str) -> None:
     """Refuse a key from now on, at every gateway. There is no way back: make another one.
 
-    A gateway that takes over 5 s to hear of it is named.
+    A gateway that takes over 5 s to hear of it is named, and the exit code is 1.
     """
     revoked = ask(context, "revoke-key", key=key)
     show(printable_text(f"revoked {revoked['name']} ({revoked['id']})"))
-    _wait_for_gateways(context, revoked, "takes it")
+    if not _wait_for_gateways(context, revoked, "takes it"):
+        sys.exit(1)
 
 
-def _wait_for_gateways(context: Context, key: dict[str, Any], meanwhile: str) -> None:
-    """Until all go by what was changed about a key; who does not in time is named, and so is one that is gone."""
+def _wait_for_gateways(context: Context, key: dict[str, Any], meanwhile: str) -> bool:
+    """Whether all go by what was changed about a key; who does not in time is named, and so is one that is gone."""
     import time
 
     version = key.get("version", 0)  # an older control plane says none
@@ -112,10 +114,11 @@ def _wait_for_gateways(context: Context, key: dict[str, Any], meanwhile: str) ->
     except Exception as error:
         said = printable_text(why_not_reached(error))
         click.echo(f"llmgw: not seen whether gateways have heard of it: {said}", err=True)
-        return
+        return False
     for each in behind:
         said = f"{_name(each)} has not heard of it and {meanwhile} until then: see `llmgw ctl gateways`"
         click.echo(f"llmgw: {said}", err=True)
+    return not behind
 
 
 def render_keys(found: list[dict[str, Any]]) -> str:
