@@ -140,9 +140,13 @@ def test_a_gateway_that_ends_answers_what_it_has_and_takes_nothing_new(fleet: Fl
     assert fleet.gateway.daemon.process.returncode == (0 if how is signal.SIGTERM else -how)
 
 
-@pytest.mark.parametrize("workers", ["1", "2"])
-def test_a_gateway_in_a_terminal_answers_what_it_has_after_ctrl_c(fleet: Fleet, workers: str) -> None:
-    """Which the terminal sends to each of its processes."""
+@pytest.mark.parametrize(
+    ("workers", "number"),
+    [("1", signal.SIGINT), ("2", signal.SIGINT), ("1", signal.SIGHUP), ("2", signal.SIGHUP)],
+    ids=["Ctrl-C", "Ctrl-C, two workers", "closed", "closed, two workers"],
+)
+def test_a_gateway_in_a_terminal_answers_what_it_has(fleet: Fleet, workers: str, number: signal.Signals) -> None:
+    """The terminal sends the signal to each of its processes."""
     gateway = fleet.cluster.start_gateway("other", "--workers", workers, prefix=("setsid",))
     wait_for_routes(fleet, "other")
     if workers == "2":
@@ -152,8 +156,10 @@ def test_a_gateway_in_a_terminal_answers_what_it_has_after_ctrl_c(fleet: Fleet, 
     with closing(http.client.HTTPConnection(gateway.address, timeout=END_S)) as connection:
         connection.request("POST", "/v1/chat/completions", json.dumps(body), {"authorization": f"Bearer {fleet.key}"})
         answer = connection.getresponse()
-        os.killpg(gateway.daemon.process.pid, signal.SIGINT)
+        os.killpg(gateway.daemon.process.pid, number)
         wait_until(lambda: not connects(gateway.address), "connections are refused")
+        if number is signal.SIGHUP:
+            os.killpg(gateway.daemon.process.pid, number)  # its shell's, and the kernel's
         fleet.tokens.release()
         assert len([piece for piece in streamed(answer) if piece]) == 80
     gateway.daemon.process.wait(END_S)

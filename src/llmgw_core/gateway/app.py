@@ -71,7 +71,7 @@ Doors = Sequence[tuple[socket.socket, NewClient]]
 
 
 def run_gateway(settings: GatewaySettings) -> None:
-    """Until SIGTERM or SIGINT; raises where the settings cannot be followed."""
+    """Until a signal to stop; raises where the settings cannot be followed."""
     with sole_owner(settings.state, "gateway"):
         finish_replacing(settings.credentials)
         client_context(settings.credentials)  # what is wrong with a file is said at the start
@@ -115,7 +115,9 @@ async def _run_alone(settings: GatewaySettings, name: str, doors: Doors) -> None
     async with trio.open_nursery() as nursery:
         nursery.start_soon(following.keep)
         with _hearing_stops() as stops:
-            await serve(worker, poller, doors, log, partial(_wait_to_stop, stops), settings.stop, partial(_next, stops))
+            await serve(
+                worker, poller, doors, log, partial(_wait_to_stop, stops), settings.stop, partial(_hurry, stops)
+            )
             await following.leave()
         nursery.cancel_scope.cancel()
     _log.info("stopped")
@@ -164,7 +166,7 @@ async def _run_worker(settings: GatewaySettings, doors: Doors, child: Child, num
     async with trio.open_nursery() as nursery:
         nursery.start_soon(_read_when_poked, worker, child)
         with _hearing_stops() as stops:
-            end, hurry = partial(_wait_for_end, child, stops), partial(_next, stops)
+            end, hurry = partial(_wait_for_end, child, stops), partial(_hurry, stops)
             await serve(worker, poller, doors, log, end, settings.stop, hurry)
         nursery.cancel_scope.cancel()
 
@@ -197,6 +199,13 @@ def _hearing_stops() -> Iterator[AsyncIterator[int]]:
 
 async def _next(stops: AsyncIterator[int]) -> None:
     await anext(stops)
+
+
+async def _hurry(stops: AsyncIterator[int]) -> None:
+    """A second signal; but a terminal that goes sends its own twice, by the shell and by the kernel."""
+    async for number in stops:
+        if number != signal.SIGHUP:
+            return
 
 
 async def _wait_to_stop(stops: AsyncIterator[int]) -> None:

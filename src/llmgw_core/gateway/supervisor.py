@@ -27,7 +27,9 @@ from attrs import define, field, frozen
 from llmgw_core.gateway.board import Board
 from llmgw_core.gateway.shelf import Shelf
 
-STOPS = (signal.SIGTERM, signal.SIGINT)
+_HANGS_UP = signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN
+"""With its terminal; under `nohup` it goes on."""
+STOPS = (signal.SIGTERM, signal.SIGINT, *([signal.SIGHUP] if _HANGS_UP else ()))
 """They wait while a child is made, and in the child until it heeds them: else one would end a child that has just taken
 connections, or miss it."""
 AGAIN_S = 1.0
@@ -85,7 +87,7 @@ class Supervisor:
     _stopping: bool = False
 
     def run(self) -> None:
-        """Until SIGTERM or SIGINT, and all children have ended."""
+        """Until a signal to stop, and all children have ended."""
         self.board, shelf = Board(self.workers), Shelf()
         shelf.put(self.routes)
         pipes = [_pipe() for _ in range(self.workers)]
@@ -105,6 +107,8 @@ class Supervisor:
         return lambda: self.work(child, number)
 
     def _stop(self, number: int, _: FrameType | None) -> None:
+        if self._stopping and number == signal.SIGHUP:
+            return  # a terminal that goes sends it twice, and a second signal cuts
         self._stopping = True
         _log.info("stopping", extra={"signal": signal.Signals(number).name})
         self._close_listeners(None)
