@@ -12,7 +12,7 @@ from llmgw_core.testing.cluster import wait_until
 from llmgw_core.testing.four_nodes import FourNodes, four_nodes
 from llmgw_core.testing.sim_model import Hold, sim_model
 
-LOST_AFTER_S = 10.0
+LOST_AFTER_S = 15.0
 
 
 @pytest.fixture(scope="module", name="running")

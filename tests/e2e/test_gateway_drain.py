@@ -16,7 +16,7 @@ from llmgw_core.testing.cluster import Cluster, Daemon, running_cluster, wait_un
 from llmgw_core.testing.light_gateway import LightGateway, running_gateway
 from llmgw_core.testing.sim_model import sim_model
 
-LOST_AFTER_S = 8.0
+LOST_AFTER_S = 15.0
 """So long the silence of a gateway is borne, too."""
 NOT_WAITED_FOR = "gateway not waited for"
 

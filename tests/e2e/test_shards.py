@@ -364,6 +364,7 @@ async def test_an_engine_upgraded_under_the_agents_feet_refuses_the_next_launch_
         assert status.failure is not None
         assert status.failure.kind == "bad arguments"
         assert status.failure.reason.startswith("--served-model-name (not documented)")
+        assert status.help_digest not in (None, before.help_digest), "of the engine that refused"
         assert status.pid == 0
         assert node.status(launch) == before
 

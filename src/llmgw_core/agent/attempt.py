@@ -203,7 +203,11 @@ class Attempt:
         self.show(ShardPhase.PREPARING, "it is being checked")
         self.node.lent_ports.difference_update(self.kept.sidecar_ports.values())
         await trio.to_thread.run_sync(self._make_room)
-        prepared = await prepare(self.node, self.launch, self.rank, self.directory)
+        inspected = await self.node.inventory.now(self.launch.offer.profile.engine)
+        # Before it is judged: who hears of a refusal hears which engine it was, and that another one is not refused.
+        version, digest = inspected.found.version, inspected.found.help_digest
+        self.kept = evolve(self.kept, engine_version=version, help_digest=digest)
+        prepared = await prepare(self.node, self.launch, self.rank, self.directory, inspected)
         self._take(prepared)
         self.show(ShardPhase.PREPARED)
         await self.save()
@@ -225,8 +229,6 @@ class Attempt:
             argv=command.argv,
             stop=command.stop,
             workers_first=command.launch_order is LaunchOrder.WORKERS_FIRST,
-            engine_version=prepared.engine_version,
-            help_digest=prepared.help_digest,
             sidecar_ports=prepared.sidecar_ports,
             boot_id=self.node.boot_id,
         )

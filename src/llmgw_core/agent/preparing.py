@@ -44,16 +44,13 @@ class Prepared:
     sidecars: Mapping[str, PlacedSidecar] = field(converter=frozen_mapping, hash=False)
     """With every placeholder replaced."""
     sidecar_ports: Mapping[str, int] = field(converter=frozen_mapping, hash=False)
-    engine_version: str | None = None
-    help_digest: str | None = None
 
 
-async def prepare(node: Node, launch: Launch, rank: int, directory: Path) -> Prepared:
-    """Raises `Trouble`."""
+async def prepare(node: Node, launch: Launch, rank: int, directory: Path, inspected: Inspected) -> Prepared:
+    """With the engine as it is installed now; raises `Trouble`."""
     profile = launch.offer.profile
     ports = await lend_ports(node, launch)
     try:
-        inspected = await node.inventory.now(profile.engine)
         work = str(directory / "work")
         build = partial(_build, node, launch, rank, work, ports, inspected)
         shard, command = await trio.to_thread.run_sync(build, abandon_on_cancel=True)
@@ -63,7 +60,7 @@ async def prepare(node: Node, launch: Launch, rank: int, directory: Path) -> Pre
         node.lent_ports -= set(ports.values())
         raise
     sidecars = {name: placed_sidecar(name, each, ports, work) for name, each in profile.sidecars.items()}
-    return Prepared(shard, command, sidecars, ports, inspected.found.version, inspected.found.help_digest)
+    return Prepared(shard, command, sidecars, ports)
 
 
 async def lend_ports(node: Node, launch: Launch) -> dict[str, int]:
