@@ -8,7 +8,14 @@ ENGINES := vllm sglang llamacpp sim
 DISTRIBUTIONS := . $(ENGINES:%=plugins/%)
 PROJECTS := pyproject.toml $(ENGINES:%=plugins/%/pyproject.toml)
 
-.PHONY: demo test races check format bench bench-peers engines engines-vllm surfaces wheels release release-lock release-check clean
+.PHONY: help dev demo test races check format bench bench-peers engines engines-vllm surfaces wheels release release-lock release-check clean
+
+# Print this.
+help:
+	@awk '/^# / { said = substr($$0, 3) } /^[a-z][a-z-]*:/ { sub(":.*", ""); printf "make %-14s %s\n", $$0, said; said = "" }' Makefile
+
+# Make .venv with everything to work on the project: then .venv/bin/python -m pytest tests/cli, and the like.
+dev: $(VENV)/.developing
 
 # Show the main job on real input.
 demo: $(VENV)/.installed

@@ -83,6 +83,7 @@ def test_replicas_of_a_model_that_has_none(
 
 
 def test_events_of_a_node_that_has_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert run(monkeypatch, {"events": []}, fleet.events, "--node", "nosuch") == "no events of a node nosuch\n"
-    assert run(monkeypatch, {"events": []}, fleet.events, "--node", "nosuch", "--json") == ""
+    answers: dict[str, Any] = {"events": [], "node": {}}
+    assert run(monkeypatch, answers, fleet.events, "--node", "quiet") == "no events of a node quiet\n"
+    assert run(monkeypatch, answers, fleet.events, "--node", "quiet", "--json") == ""
     assert run(monkeypatch, {"events": []}, fleet.events) == ""

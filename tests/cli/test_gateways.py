@@ -9,9 +9,11 @@ from llmgw_core.cli.keys import gateways, render_gateways
 NOW_MS = 1_796_050_667_908
 
 
-def cell(version: int, current: int) -> str:
+def cell(version: int, current: int, **more: Any) -> str:
     gateway: dict[str, Any] = {"name": "gw", "instance": "", "state": "connected", "address": "a", "lingering": []}
-    told = render_gateways([{**gateway, "version": version, "current": current, "days_left": None, "since": None}])
+    told = render_gateways(
+        [{**gateway, "version": version, "current": current, "days_left": None, "since": None, **more}]
+    )
     header, row = told.splitlines()
     return row[header.index("TABLE") : header.index("LINGERING")].strip()
 
@@ -31,6 +33,11 @@ def cell(version: int, current: int) -> str:
 )
 def test_how_recent_a_table_is_stands_there_in_words(behind_ms: int, said: str) -> None:
     assert cell(NOW_MS - behind_ms, NOW_MS) == said
+
+
+def test_how_long_it_has_not_followed_is_more_than_how_far_the_tables_are_apart() -> None:
+    assert cell(NOW_MS - 1_919, NOW_MS, behind_s=3600.0) == "behind for 60 min"
+    assert cell(NOW_MS, NOW_MS, behind_s=None) == "current"
 
 
 def test_a_table_that_cannot_be_compared_is_told() -> None:

@@ -18,7 +18,8 @@ LLMGW = Path(sys.executable).with_name("llmgw")
 def said(*words: str | Path) -> str:
     ended = subprocess.run([LLMGW, *words], capture_output=True, text=True, timeout=60, check=False)
     assert ended.returncode == 2
-    assert ended.stderr.count("\n") <= 4  # click's usage stands before its own
+    assert ended.stderr.startswith("llmgw: ")
+    assert ended.stderr.count("\n") == 1
     assert "Traceback" not in ended.stderr
     return ended.stderr
 
@@ -73,16 +74,29 @@ def test_a_port_that_is_too_large(listen: str) -> None:
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
-        (["-1"], "Invalid value for 'REPLICAS': expected 0 to 10000, got -1"),
-        (["10001"], "Invalid value for 'REPLICAS': expected 0 to 10000, got 10001"),
-        (["x"], "Invalid value for 'REPLICAS': expected a whole number, got 'x'"),
+        (["-1"], "invalid value for 'REPLICAS': expected 0 to 10000, got -1"),
+        (["10001"], "invalid value for 'REPLICAS': expected 0 to 10000, got 10001"),
+        (["x"], "invalid value for 'REPLICAS': expected a whole number, got 'x'"),
         (["1", "--jsn"], "unexpected extra argument (--jsn)"),
-        (["--jsn"], "No such option '--jsn'"),
-        ([], "Missing argument 'REPLICAS'"),
+        (["--jsn"], "no such option '--jsn'"),
+        ([], "missing argument 'REPLICAS'"),
     ],
 )
 def test_a_number_of_replicas_that_is_none(words: list[str], expected: str) -> None:
     assert expected in said("ctl", "scale", "hello", *words)
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["ctl", "drian", "x"], "no command 'drian' (did you mean 'drain'?); see `llmgw ctl --help`"),
+        (["gate"], "no command 'gate' (did you mean 'gateway'?); see `llmgw --help`"),
+        (["ctl", "xyzzy"], "no command 'xyzzy'; see `llmgw ctl --help`"),
+        (["units"], "missing argument '{agent|control|gateway}'. Choose from: agent, control, gateway; see `llmgw"),
+    ],
+)
+def test_a_command_that_is_none(words: list[str], expected: str) -> None:
+    assert expected in said(*words)
 
 
 @pytest.mark.parametrize("seconds", ["1e-9", "0", "-1", "1e99", "nan"])

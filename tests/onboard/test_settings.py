@@ -24,6 +24,12 @@ def test_any_path_and_command_are_read_as_they_were_given(path: str, program: st
     assert (read["ib_root"], read["nvidia_smi"], read["engines"]) == (path, path, {program: command})
 
 
+def test_a_value_may_be_the_name_of_a_key() -> None:
+    request = a_request(node="node", ib_root="state", engines={"server": "engines"})
+    read = tomllib.loads(render_settings(plan_values(request, None)))
+    assert (read["node"], read["ib_root"], read["engines"]) == ("node", "state", {"server": "engines"})
+
+
 def test_what_was_there_stays_where_no_option_says_otherwise() -> None:
     before = render_settings(plan_values(a_request(fabrics=("ib-a",), engines={"vllm": "/a", "sglang": "/s"}), None))
     before = before.replace("\n[engines]", '\nserve_ports = "20000-20099"\n[engines]')

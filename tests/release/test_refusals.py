@@ -53,13 +53,13 @@ def test_an_untagged_commit_is_refused_and_told_which_tag_it_wants(clone: Path) 
 def test_a_changed_file_is_refused_by_its_name(clone: Path) -> None:
     git(clone, "tag", "v0.1.0")
     (clone / "pyproject.toml").write_text((ROOT / "pyproject.toml").read_text() + "\n")
-    assert "1 file is (pyproject.toml) not as in commit" in refusal(clone)
+    assert ": pyproject.toml; commit or remove what differs" in refusal(clone)
 
 
 def test_a_file_that_git_does_not_know_is_refused_by_its_name(clone: Path) -> None:
     git(clone, "tag", "v0.1.0")
     (clone / "tools" / "a note").write_text("")
-    assert "1 file is (tools/a note) not as in commit" in refusal(clone)
+    assert ": tools/a note; commit or remove what differs" in refusal(clone)
 
 
 def test_a_tag_of_another_version_is_refused(clone: Path) -> None:

@@ -66,9 +66,11 @@ def test_without_the_right_tag_nothing_is_released(tags: tuple[str, ...], said: 
 
 def test_what_differs_from_the_commit_is_named() -> None:
     assert refusal(evolve(TREE, changed=("Makefile",))) == (
-        "1 file is (Makefile) not as in commit 1a2b3c4d: commit or remove what differs, and tag that commit"
+        "not as in commit 1a2b3c4d: Makefile; commit or remove what differs, and tag that commit"
     )
-    assert refusal(evolve(TREE, changed=("a", "b", "c", "d"))).startswith("4 files are (a, b, c, …) not as in")
+    assert refusal(evolve(TREE, changed=("a", "b", "c", "d"))).startswith(
+        "not as in commit 1a2b3c4d: 4 files (a, b, c, …); commit"
+    )
 
 
 def test_a_plugin_that_needs_another_core_is_not_released_with_this_one() -> None:

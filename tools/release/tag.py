@@ -80,7 +80,7 @@ def decide(tree: Tree, projects: Mapping[str, Project]) -> Release:
     core = projects[CORE]
     if tree.changed:
         raise Refused(
-            f"{_files(tree.changed)} not as in commit {short}: commit or remove what differs, and tag that commit"
+            f"not as in commit {short}: {_files(tree.changed)}; commit or remove what differs, and tag that commit"
         )
     fitting = [project for project in projects.values() if project.tag in tree.tags]
     if not fitting:
@@ -102,7 +102,7 @@ def decide(tree: Tree, projects: Mapping[str, Project]) -> Release:
 
 def _files(changed: tuple[str, ...]) -> str:
     shown = ", ".join(changed[:_SHOWN]) + (", …" if len(changed) > _SHOWN else "")
-    return f"{len(changed)} {'file is' if len(changed) == 1 else 'files are'} ({shown})"
+    return shown if len(changed) == 1 else f"{len(changed)} files ({shown})"
 
 
 def _why_no_tag(tree: Tree, core: Project, projects: Mapping[str, Project]) -> str:

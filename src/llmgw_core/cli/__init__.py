@@ -13,7 +13,7 @@ from os import strerror
 import click
 
 from llmgw_core.cli.lazy import LazyGroup
-from llmgw_core.cli.output import print_nowhere
+from llmgw_core.cli.output import print_nowhere, tell_mistake
 from llmgw_core.cli.printable import printable_text
 from llmgw_core.errors import LlmgwError
 
@@ -72,8 +72,7 @@ def _run() -> int:
     try:
         code = llmgw(prog_name="llmgw", standalone_mode=False)
     except click.ClickException as error:
-        error.show()
-        return error.exit_code
+        return tell_mistake(error)
     except SystemExit as error:
         # Where the reader of click's own help has gone, click wraps the output, and ends with 1.
         code = error.code if sys.stdout is output else 0

@@ -39,22 +39,33 @@ def agent(config: Path | None, log_json: bool, **given: Any) -> None:
     from llmgw_core.log import set_up_logs
 
     name, values = _read_settings(config)
-    settings = understand(parse_values({**values, **_from_options(**given)}, name, AgentFile))
+    values |= _from_options(**given)
+    if not name:
+        _require_options(values)
+    settings = understand(parse_values(values, name or "agent settings", AgentFile))
     set_up_logs(as_json=log_json)
     trio.run(run_agent, settings)
 
 
 def _read_settings(config: Path | None) -> tuple[str, dict[str, Any]]:
-    """The file's values, and what to call them in a message."""
+    """The file's name and its values; without a file none."""
     from llmgw_core.codec import parse_toml, read_toml_text
 
     path = config or (DEFAULT_FILE if DEFAULT_FILE.exists() else None)
     if path is None:
-        return "agent settings", {}
+        return "", {}
     try:
         return str(path), parse_toml(read_toml_text(path), str(path))
     except OSError as error:
         raise click.UsageError(f"cannot read {path}: {error.strerror}") from error
+
+
+def _require_options(values: dict[str, Any]) -> None:
+    """Without a file they have to say it all."""
+    keys = {"--node": "node", "--server": "server", "--identity": "certificate"}
+    missing = [option for option, key in keys.items() if key not in values]
+    if missing:
+        raise click.UsageError(f"give {', '.join(missing)}, or --config: {DEFAULT_FILE} is not there")
 
 
 def _from_options(

@@ -190,8 +190,11 @@ def events(context: Context, node: str, limit: int, follow: bool, as_json: bool)
     import time
 
     after, patience = 0, Patience()
-    if node and not as_json and not ask(context, "events", node=node, limit=1, after=0):
-        click.echo(printable_text(f"no events of a node {node}"), err=follow)
+    if node and not ask(context, "events", node=node, limit=1, after=0):
+        if not follow:
+            ask(context, "node", node=node)  # raises for one that has never been here
+        if not as_json:
+            click.echo(printable_text(f"no events of a node {node}"), err=follow)
     while True:
         asked: dict[str, Any] = {"node": node, "limit": limit, "after": after}
         found = patience.ask(context, "events", **asked) if after else ask(context, "events", **asked)

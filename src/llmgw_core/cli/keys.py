@@ -146,8 +146,8 @@ def _row(key: dict[str, Any]) -> tuple[str, ...]:
 def gateways(context: Context, as_json: bool) -> None:
     """List the gateways: how recent the table of each is, what it still has elsewhere, days left on the certificate.
 
-    TABLE: whether its routes are the latest ones, or how much older. LINGERING: requests that it still has at replicas
-    to which its table leads no more; a planned stop waits for them.
+    FROM: where its link comes from. TABLE: whether its routes are the latest ones, or for how long they are not.
+    LINGERING: requests that it still has at replicas to which its table leads no more; a planned stop waits for them.
     """
     found = ask(context, "gateways")
     if as_json:
@@ -158,7 +158,7 @@ def gateways(context: Context, as_json: bool) -> None:
 
 
 def render_gateways(found: list[dict[str, Any]]) -> str:
-    header = ("GATEWAY", "STATE", "ADDRESS", "TABLE", "LINGERING", "CERT", "SINCE")
+    header = ("GATEWAY", "STATE", "FROM", "TABLE", "LINGERING", "CERT", "SINCE")
     return render_table(header, [_gateway(each) for each in found])
 
 
@@ -186,10 +186,12 @@ def _table(gateway: dict[str, Any]) -> str:
         return "none taken"
     if not gateway["current"]:
         return "from before; there is no other now"
-    behind_s = (gateway["current"] - gateway["version"]) / 1000
-    if behind_s == 0:
+    older_s = (gateway["current"] - gateway["version"]) / 1000
+    if older_s > 0 and gateway.get("behind_s") is not None:
+        return f"behind for {_a_while(gateway['behind_s'])}"
+    if older_s == 0:
         return "current"
-    return f"{'behind' if behind_s > 0 else 'ahead'} by {_a_while(abs(behind_s))}"
+    return f"{'behind' if older_s > 0 else 'ahead'} by {_a_while(abs(older_s))}"
 
 
 def _a_while(seconds: float) -> str:

@@ -7,6 +7,7 @@ import sys
 import click
 from attrs import define
 
+from llmgw_core.cli.output import tell_mistake
 from llmgw_core.cli.printable import printable_text
 from llmgw_core.errors import LlmgwError
 
@@ -42,8 +43,7 @@ def run_script(command: click.Command, name: str, not_done: type[LlmgwError]) ->
         say(f"interrupted by {error}")
         sys.exit(128 + error.number)
     except click.ClickException as error:
-        error.show()
-        sys.exit(error.exit_code)
+        sys.exit(tell_mistake(error))
     except LlmgwError as error:
         for line in str(error).splitlines():
             say(line)

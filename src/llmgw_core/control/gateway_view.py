@@ -37,6 +37,7 @@ def _view(plane: Plane, gateway: Subscription) -> dict[str, Any]:
         "address": gateway.address,
         "version": gateway.version,
         "current": plane.routes.version,
+        "behind_s": plane.now() - gateway.behind_since if gateway.behind_since is not None else None,
         "lingering": [attrs.asdict(each) for each in gateway.lingering[:MOST_LINGERING]],
         "since": gateway.since or None,
         "silent_since": gateway.observed().silent_since,

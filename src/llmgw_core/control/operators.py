@@ -5,6 +5,7 @@ Rules: an order is stored before it is answered; what cannot be done is one line
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Awaitable
 from contextlib import nullcontext
 from typing import Any
@@ -53,7 +54,8 @@ async def serve_operator(plane: Plane, visit: Visit) -> None:
             await connection.say(Welcome(PROTOCOL, plane.fleet.heartbeat_s))
             await _converse(plane, connection)
         except LinkClosed as error:
-            log.info("operator has gone", extra={"operator": visit.identity.name, "reason": str(error)})
+            level = logging.DEBUG if connection.link.closed else logging.INFO  # each command closes its link at its end
+            log.log(level, "operator has gone", extra={"operator": visit.identity.name, "reason": str(error)})
             await connection.outlast_end()  # else: a command line that has its answer
         finally:
             plane.fleet.operators.discard(connection)

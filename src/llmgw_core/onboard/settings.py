@@ -90,9 +90,9 @@ def _each_problem(values: Mapping[str, Any], but: Container[str] = ()) -> list[s
 def render_settings(values: Mapping[str, Any]) -> str:
     plain = {name: value for name, value in values.items() if not isinstance(value, Mapping)}
     tables = {name: value for name, value in values.items() if isinstance(value, Mapping)}
-    lines = [f"{_text(name)} = {_value(value)}" for name, value in plain.items()]
+    lines = [f"{_key(name)} = {_value(value)}" for name, value in plain.items()]
     for name, table in tables.items():
-        lines += ["", f"[{_text(name)}]", *(f"{_text(each)} = {_value(value)}" for each, value in table.items())]
+        lines += ["", f"[{_key(name)}]", *(f"{_text(each)} = {_value(value)}" for each, value in table.items())]
     return HEADER + "".join(f"{line}\n" for line in lines)
 
 
@@ -126,8 +126,10 @@ def _value(value: object) -> str:
     return _text(value) if isinstance(value, str) else json.dumps(value)
 
 
+def _key(name: str) -> str:
+    return name if name in AgentFile.__annotations__ else _text(name)
+
+
 def _text(text: str) -> str:
     """A basic string, which takes JSON's escapes; DEL is the one character that JSON leaves as it is and TOML not."""
-    if text and text.isascii() and text.replace("_", "").isalnum() and text in AgentFile.__annotations__:
-        return text  # a key
     return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")

@@ -180,7 +180,8 @@ class _Forecast:
         return PlannedChange(ChangeKind.MOVE, record.id, f"to {_where(placed.launch, self.asked)}")
 
     def _why_it_stays(self, record: ReplicaRecord) -> str:
-        return f"no room for its replacement: it stays as it is; {self.placer.why_not(record)}"
+        what = "room" if self.placer.lacks_room_only(record) else "place"
+        return f"no {what} for its replacement: it stays as it is; {self.placer.why_not(record)}"
 
     def _in_order(self, records: Iterable[ReplicaRecord]) -> list[ReplicaRecord]:
         return sorted(records, key=lambda each: placing_order(each, self.placer.offers[each.model]))
