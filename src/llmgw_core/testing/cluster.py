@@ -30,8 +30,8 @@ from llmgw_core.model.identity import Role
 from llmgw_core.model.node import NOT_LOOKED_YET
 from llmgw_core.net.call import Server
 from llmgw_core.pki.authority import Authority
+from llmgw_core.plan.candidate import NOT_ANSWERED, NOT_SAID
 from llmgw_core.plan.shard_tree import Process
-from llmgw_core.plan.where_weights import Weights
 from llmgw_core.testing.fake_infiniband import an_adapter, write_tree
 from llmgw_core.testing.fake_nvidia_smi import Answer, fake_gpus, write_nvidia_smi
 from llmgw_core.testing.light_agent import LightAgent, facts_of_a_node, issue
@@ -50,6 +50,8 @@ PORTS, SERVE_PORTS, AGENTS = 200, 50, 5
 """Of each agent's engines, at how many of these they serve, and how many agents have a block's ports."""
 DAEMONS_PORTS = 100
 """In a block of ports are those of daemons, then those of agents."""
+_SOON = re.compile(f"{NOT_ANSWERED}|{NOT_SAID}|not reported yet|not looked at|does not know the address|is suspect")
+"""Why a node takes nothing at the moment, but will."""
 
 
 def wait_until(condition: Callable[[], Any], what: str, deadline_s: float = DEADLINE_S, every_s: float = POLL_S) -> Any:
@@ -275,8 +277,9 @@ class Cluster:
         return COMMAND_S if self.outlook else ASK_S
 
     def _is_answered(self, model: str) -> bool:
-        nodes = self._look("weights", model=model)["nodes"]
-        return bool(nodes) and all(each["weights"] != Weights.UNKNOWN.value for each in nodes)
+        profiles = self._look("explain", model=model)["profiles"]
+        refusals = [node["refusal"] for profile in profiles for node in profile["nodes"]]
+        return bool(refusals) and not any(map(_SOON.search, refusals))
 
     def replicas(self) -> dict[str, dict[str, Any]]:
         return {replica["id"]: replica for replica in self._look("replicas")}
