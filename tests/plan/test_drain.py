@@ -3,7 +3,7 @@
 from attrs import evolve
 
 from llmgw_core.model.drain import Drain
-from llmgw_core.plan.drain import DrainState, PlannedMove, drain_status, plan_drain
+from llmgw_core.plan.drain import DrainState, PlannedMove, drain_status, plan_drain, told_state
 from llmgw_core.plan.explain import explain
 from llmgw_core.testing.law import pass_of, rest, serving
 from llmgw_core.testing.light_fleet import LightFleet
@@ -150,6 +150,14 @@ def test_a_status_tells_how_far_each_replica_is() -> None:
     decision = rest(fleet)
     assert status(fleet, "gpu-0", decision).left == {}
     assert status(fleet, "gpu-0", decision).state is DrainState.DRAINED
+
+
+def test_drained_is_told_once_it_is_stored_and_all_else_as_it_is_seen() -> None:
+    draining, blocked, drained = DrainState
+    for stored in (None, *DrainState):
+        assert told_state(draining, stored) is draining
+        assert told_state(blocked, stored) is blocked
+        assert told_state(drained, stored) is (drained if stored is drained else draining)
 
 
 def test_a_replacement_that_is_cleaned_up_says_why() -> None:

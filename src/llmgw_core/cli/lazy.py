@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from difflib import get_close_matches
 from importlib import import_module
 from typing import Any
 
@@ -33,6 +32,8 @@ class LazyGroup(click.Group):
         name = args[0]
         if name in self.list_commands(ctx) or not name[:1].isalnum():
             return super().resolve_command(ctx, args)
+        from difflib import get_close_matches  # only a mistake needs it
+
         near = get_close_matches(name, self.list_commands(ctx), 1)
         meant = f" (did you mean {near[0]!r}?)" if near else ""
         raise click.UsageError(f"no command {name!r}{meant}", ctx)

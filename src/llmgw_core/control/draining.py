@@ -16,7 +16,7 @@ from llmgw_core.control.observing import observe
 from llmgw_core.control.plane import Plane
 from llmgw_core.model.deployment import ReplicaRecord
 from llmgw_core.model.drain import Drain, Rollout
-from llmgw_core.plan.drain import DrainState, DrainStatus, drain_status, plan_drain
+from llmgw_core.plan.drain import DrainState, DrainStatus, drain_status, plan_drain, told_state
 from llmgw_core.plan.rollout import is_outdated
 from llmgw_core.plan.roster import ordinal_of
 from llmgw_core.store.change import DrainAsked, DrainEnded, RolledBack, RolloutAsked
@@ -135,18 +135,16 @@ def _terms(drain: Drain) -> str:
 
 
 def _statuses(plane: Plane, nodes: Sequence[str]) -> list[dict[str, Any]]:
-    world, blocked, told = observe(plane), plane.deployment.blocked, plane.deployment.draining
+    world, blocked, stored = observe(plane), plane.deployment.blocked, plane.deployment.draining
     statuses = [drain_status(node, world, blocked) for node in nodes]
-    return [_shown(each, plane.deployment.drains.get(each.node), told.get(each.node)) for each in statuses]
+    return [_shown(each, plane.deployment.drains.get(each.node), stored.get(each.node)) for each in statuses]
 
 
-def _shown(status: DrainStatus, drain: Drain | None, told: DrainState | None) -> dict[str, Any]:
-    """It is drained when that is stored too: who hears so finds it among the nodes and the events."""
-    state = DrainState.DRAINING if status.state is DrainState.DRAINED is not told else status.state
+def _shown(status: DrainStatus, drain: Drain | None, stored: DrainState | None) -> dict[str, Any]:
     left = {name: clipped(reason, TEXT_CHARACTERS) for name, reason in status.left.items()}
     return {
         "node": status.node,
-        "state": state.value if drain is not None else "not draining",
+        "state": told_state(status.state, stored).value if drain is not None else "not draining",
         "by": drain.by if drain else "",
         "at": drain.at if drain else None,
         "terms": _terms(drain).removeprefix(", ") if drain else "",

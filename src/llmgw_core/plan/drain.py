@@ -62,6 +62,11 @@ def drain_status(node: str, world: World, blocked: Mapping[str, str]) -> DrainSt
     return DrainStatus(node, DrainState.BLOCKED if stuck else DrainState.DRAINING, left)
 
 
+def told_state(seen: DrainState, stored: DrainState | None) -> DrainState:
+    """What an operator is told: drained only once that is stored, so that the nodes and the events say so too."""
+    return DrainState.DRAINING if seen is DrainState.DRAINED is not stored else seen
+
+
 def _is_stuck(blocked: str | None, why: str) -> bool:
     return blocked == why and not is_passing(why)
 
